@@ -1,0 +1,58 @@
+# Two commands are all that a fresh clone needs: `make demo` and `make test`.
+# Each makes .venv, installs what constraints.txt pins, sees to Java, and then runs.
+# PYTHON=/path/to/python chooses the interpreter; JAVA_HOME is honoured.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+STAMP := $(VENV)/.stamp
+BIN := $(VENV)/bin
+SOURCES := $(wildcard src tests benchmarks examples)
+# Prefix of every command that starts Spark: finds a Java 17+, or installs one.
+WITH_JAVA := JAVA_HOME="$$(sh scripts/java.sh)" && export JAVA_HOME &&
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: $(STAMP) ## train on Iris and digits with two Spark workers, and show the result
+	@$(WITH_JAVA) $(BIN)/farandole demo
+
+.PHONY: test
+test: $(STAMP) ## the whole test suite, docstring examples included (ARGS="-k name" to choose)
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: $(STAMP) ## ruff, mypy --strict and the layer test
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy --strict src
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+.PHONY: format
+format: $(STAMP) ## let ruff put the code in order
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+.PHONY: bench
+bench: $(STAMP) ## run every file of benchmarks/
+	@$(WITH_JAVA) for file in benchmarks/*.py; do \
+	    test -e "$$file" || { echo "benchmarks/ is empty"; break; }; \
+	    echo "== $$file"; $(BIN)/python "$$file" || exit 1; \
+	done
+
+.PHONY: setup
+setup: $(STAMP) ## only the set-up: .venv, packages, Java
+	@sh scripts/java.sh >/dev/null && echo "Ready. Next: make demo"
+
+.PHONY: clean
+clean: ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@sh scripts/venv.sh $(VENV)
+	@touch $@

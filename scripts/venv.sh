@@ -1,0 +1,58 @@
+#!/bin/sh
+# Usage: scripts/venv.sh FOLDER
+# Makes a virtual environment in FOLDER (an existing one that works is kept) and
+# installs this project with its development tools, at the versions of constraints.txt.
+set -eu
+cd "$(dirname "$0")/.."
+venv=${1:?usage: scripts/venv.sh FOLDER}
+
+say() { echo "==> $*" >&2; }
+
+is_recent() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {
+    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python; do
+        if is_recent "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    say "Python 3.11 or newer is needed, and none was found (python3 is" \
+        "$(python3 --version 2>/dev/null || echo missing)). Install one, or name it: make PYTHON=/path/to/python3.12 …"
+    exit 1
+}
+
+# Debian and its kin ship `venv` without what it needs, in a package of its own.
+ensure_venv_module() {
+    "$1" -c 'import ensurepip, venv' 2>/dev/null && return
+    version=$("$1" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+    say "$version lacks the venv module; installing it"
+    sh scripts/system_package.sh apt-get="$version-venv" && "$1" -c 'import ensurepip, venv' 2>/dev/null && return
+    say "Install the package $version-venv (Debian, Ubuntu: apt-get install $version-venv), then call make again."
+    exit 1
+}
+
+if is_recent "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    say "Using $venv ($("$venv/bin/python" --version))"
+else
+    python=$(find_python)
+    ensure_venv_module "$python"
+    say "Making $venv with $("$python" --version), $python"
+    "$python" -m venv --clear "$venv"
+fi
+
+# pip's own output is a wall; a line a package is enough to see that it moves.
+install() {
+    { PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check \
+        --progress-bar off --constraint constraints.txt "$@" || echo "pip failed"; } |
+        awk '/^ *(Downloading|Using cached|Processing) .*\.(whl|tar\.gz)/ {
+                 sub(/^ *(Downloading|Using cached|Processing) +(.*\/)?/, "    "); print; fflush() }
+             /^Installing collected / { print "    writing the files"; fflush() }
+             /^pip failed$/           { failed = 1 }
+             END                      { exit failed }' >&2
+}
+
+say "Installing the packages of constraints.txt (some minutes the first time)"
+install hatchling editables
+install "torch==$(sed -n 's/^torch==//p' constraints.txt)" --no-build-isolation --editable '.[dev]'
+say "Packages are installed"

@@ -1,0 +1,40 @@
+"""Farandole: neural networks where the data already is, in Spark DataFrames."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from farandole.fit import TrainingResult as TrainingResult
+    from farandole.fit import find_learning_rate as find_learning_rate
+    from farandole.fit import train as train
+    from farandole.launch import run as run
+    from farandole.world import World as World
+    from farandole.world import current_world as current_world
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "World": "farandole.world",
+    "current_world": "farandole.world",
+    "TrainingResult": "farandole.fit",
+    "find_learning_rate": "farandole.fit",
+    "run": "farandole.launch",
+    "train": "farandole.fit",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use: `import farandole` costs neither torch nor Spark."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

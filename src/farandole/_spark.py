@@ -1,0 +1,143 @@
+"""The one file that touches what Spark keeps to itself."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+
+from farandole.errors import MissingPackage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOCAL_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?$")
+
+
+def active_session() -> SparkSession | None:
+    """The active session, or None; starts nothing and imports Spark only if somebody already did."""
+    import sys
+
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or _default_session()
+
+
+def require_session() -> SparkSession:
+    """The active session, or a clear error."""
+    from farandole.errors import InputError
+
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingPackage("pyspark", "spark") from error
+    session = SparkSession.getActiveSession() or _default_session()
+    if session is None:
+        raise InputError(
+            'engine="spark" needs a running session: SparkSession.builder.getOrCreate() first, '
+            'or use engine="local".'
+        )
+    return session
+
+
+def _default_session() -> SparkSession | None:
+    """The session of another thread: `getActiveSession` only knows this thread's."""
+    from pyspark.sql import SparkSession
+
+    session = getattr(SparkSession, "_instantiatedSession", None)
+    if session is not None and session._sc._jsc is not None:
+        return session  # type: ignore[no-any-return]
+    try:
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+    except Exception:  # Connect's packages are optional
+        return None
+    return ConnectSession.getActiveSession() or ConnectSession._get_default_session()  # type: ignore[return-value]
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether the session speaks to a Spark Connect server."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def is_dataframe(data: object) -> bool:
+    """Whether this is a Spark DataFrame, classic or Connect, without importing Spark."""
+    return any(
+        kind.__module__.startswith("pyspark.sql") and kind.__name__ == "DataFrame"
+        for kind in type(data).__mro__
+    )
+
+
+def session_of(frame: DataFrame) -> SparkSession:
+    """The session a DataFrame belongs to."""
+    return frame.sparkSession
+
+
+def slots(session: SparkSession) -> int:
+    """How many tasks can run at the same time."""
+    if is_connect(session):
+        return _slots_by_counting(session)
+    context = session.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return int(context.maxNumConcurrentTasks(profile))
+
+
+def _slots_by_counting(session: SparkSession) -> int:
+    """Connect shows neither executors nor context, but a range has one partition for each core."""
+    master = session.conf.get("spark.master", "") or ""
+    cpus = int(session.conf.get("spark.task.cpus", "1") or 1)
+    found = _LOCAL_MASTER.match(master)
+    if found and found[2] != "*":
+        return max(1, int(found[2] or 1) // cpus)
+    from pyspark.sql import functions as F
+
+    partitions = session.range(1 << 14).select(F.spark_partition_id()).distinct().count()
+    return max(1, partitions // cpus)
+
+
+def driver_host(session: SparkSession) -> str:
+    """The address under which workers may reach this process."""
+    if is_connect(session):
+        return _outgoing_address(_connect_host(session))
+    return str(session.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
+
+
+def _connect_host(session: Any) -> str:
+    return str(getattr(session.client, "host", None) or urlparse(str(session)).hostname or "")
+
+
+def _outgoing_address(host: str) -> str:
+    """The address of the interface that packets to `host` leave by; nothing is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host or "127.0.0.1", 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def max_result_bytes(session: SparkSession) -> int | None:
+    """spark.driver.maxResultSize in bytes; None where there is no limit."""
+    text = str(session.conf.get("spark.driver.maxResultSize", "1g") or "1g").lower()
+    found = re.match(r"(\d+)([kmgt]?)b?$", text)
+    if not found or int(found[1]) == 0:
+        return None
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[found[2]]
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The Arrow schema in which Python workers will see the rows of `frame`."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(frame.schema, prefers_large_types=False)
+
+
+def qualified_path(session: SparkSession, path: str) -> str:
+    """`path` as Spark would resolve it: a bare path belongs to fs.defaultFS."""
+    if urlparse(path).scheme or is_connect(session):
+        return path
+    default = str(session.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///")
+    return path if default.startswith("file:") else f"{default.rstrip('/')}/{path.lstrip('/')}"

@@ -1,0 +1,106 @@
+"""A network of standard layers ↔ JSON: what lets a saved network load without running code."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+
+from farandole.errors import ArtifactError
+
+_MISSING = object()
+_SKIPPED = ("self", "device", "dtype", "mode")
+
+
+def describe(network: nn.Module) -> dict[str, Any] | None:
+    """The network as JSON, or None if it is more than a Sequential of torch.nn's own layers.
+
+    >>> describe(nn.Sequential(nn.Linear(4, 3)))["layers"]["0"]["options"]["out_features"]
+    3
+    """
+    description = _describe(network)
+    if description is None:
+        return None
+    try:
+        same = _alike(build(description), network)
+    except Exception:  # a layer whose attributes don't tell all that its constructor needs
+        return None
+    return description if same else None
+
+
+def build(description: dict[str, Any]) -> nn.Module:
+    """A network with fresh weights from its description; only classes of torch.nn are ever called."""
+    name = description["class"]
+    kind = getattr(nn, name, None)
+    if not (inspect.isclass(kind) and issubclass(kind, nn.Module)):
+        raise ArtifactError(f"The description names {name!r}, which is not a layer of torch.nn.")
+    if kind is nn.Sequential:
+        layers = nn.Sequential()
+        for key, layer in description["layers"].items():
+            layers.add_module(key, build(layer))
+        return layers
+    options = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in description["options"].items()
+    }
+    made = kind(**options)
+    assert isinstance(made, nn.Module)
+    return made
+
+
+def _describe(module: nn.Module) -> dict[str, Any] | None:
+    kind = type(module)
+    if getattr(nn, kind.__name__, None) is not kind or _has_hooks(module):
+        return None
+    if kind is nn.Sequential:
+        layers = {name: _describe(child) for name, child in module.named_children()}
+        complete = len(layers) == len(module) and all(layers.values())  # type: ignore[arg-type]
+        return {"class": kind.__name__, "layers": layers} if complete else None
+    options = {}
+    for name, parameter in _constructor(kind).items():
+        value = _option(module, name)
+        if value is _MISSING:
+            if parameter.default is inspect.Parameter.empty:
+                return None
+            continue
+        options[name] = value
+    return {"class": kind.__name__, "options": options}
+
+
+def _constructor(kind: type[nn.Module]) -> dict[str, inspect.Parameter]:
+    """The named arguments of a layer; LSTM and GRU keep theirs in their base class."""
+    for cls in kind.__mro__:
+        if "__init__" not in vars(cls) or cls is nn.Module:
+            continue
+        found = inspect.signature(cls).parameters.values()
+        named = {
+            p.name: p
+            for p in found
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _SKIPPED
+        }
+        if named or not any(p.kind is p.VAR_POSITIONAL for p in found):
+            return named
+    return {}
+
+
+def _option(module: nn.Module, name: str) -> Any:
+    value = getattr(module, name, _MISSING)
+    if name == "bias" and (value is None or isinstance(value, torch.Tensor)):
+        return value is not None
+    plain = isinstance(value, bool | int | float | str | tuple | list) or value is None
+    return value if plain else _MISSING
+
+
+def _alike(one: nn.Module, other: nn.Module) -> bool:
+    """Same layers, same hyper-parameters (a layer's repr shows them), same weights to fill in."""
+
+    def shapes(network: nn.Module) -> dict[str, torch.Size]:
+        return {name: tensor.shape for name, tensor in network.state_dict().items()}
+
+    return repr(one) == repr(other) and shapes(one) == shapes(other)
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)

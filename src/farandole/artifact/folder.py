@@ -1,0 +1,202 @@
+"""A saved network: a folder of safetensors and JSON, written whole or not at all.
+
+network.json         what it is, what it takes, what it gives
+weights.safetensors  its parameters and buffers
+history.json         how it was trained
+network.pt2          only for networks that are more than standard layers: the exported program
+network.pickle       only when the user asked for it; loading it needs the same word again
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from farandole.artifact.description import build, describe
+from farandole.artifact.signature import Signature
+from farandole.errors import ArtifactError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A trained network with its signature and history.
+
+    >>> import tempfile, pathlib
+    >>> signature = Signature(features=("x",), shapes=((4,),), dtypes=("float32",),
+    ...                       head="softmax", outputs=3)
+    >>> folder = pathlib.Path(tempfile.mkdtemp()) / "net"
+    >>> Artifact(nn.Sequential(nn.Linear(4, 3)), signature).save(folder)
+    >>> Artifact.load(folder).network
+    Sequential(
+      (0): Linear(in_features=4, out_features=3, bias=True)
+    )
+    """
+
+    network: nn.Module
+    signature: Signature
+    history: Sequence[dict[str, Any]] = field(default_factory=tuple)
+
+    def save(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, allow_pickle: bool = False
+    ) -> None:
+        """Write the folder; a half-written one is never seen under `path`."""
+        target = Path(path)
+        if target.exists() and not overwrite:
+            raise ArtifactError(f"{str(target)!r} exists. Choose another path, or overwrite=True.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+        try:
+            self._write(draft, allow_pickle)
+            os.chmod(draft, 0o755)  # mkdtemp's folders are private
+            _replace(draft, target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        network: nn.Module | None = None,
+        allow_pickle: bool = False,
+    ) -> Artifact:
+        """Read a folder back. No code from the folder runs.
+
+        With `network`, the weights are loaded into that module: the way to go on training a
+        network whose class is your own.
+        """
+        folder = Path(path)
+        try:
+            about = json.loads((folder / "network.json").read_text())
+        except FileNotFoundError:
+            raise ArtifactError(f"{str(folder)!r} holds no saved network.") from None
+        if about["format"] > FORMAT:
+            raise ArtifactError(
+                f"{str(folder)!r} was written by a newer Farandole (format {about['format']}, "
+                f"this one reads up to {FORMAT}). Upgrade farandole."
+            )
+        history = json.loads((folder / "history.json").read_text())
+        module = _read_network(folder, about, network, allow_pickle)
+        return cls(module.eval(), Signature.from_json(about["signature"]), tuple(history))
+
+    def _write(self, folder: Path, allow_pickle: bool) -> None:
+        description = describe(self.network)
+        kind = "layers"
+        if description is None:
+            kind = _write_program(self, folder, allow_pickle)
+        about = {
+            "format": FORMAT,
+            "kind": kind,
+            "network": description,
+            "signature": self.signature.to_json(),
+            "torch": torch.__version__,
+        }
+        (folder / "network.json").write_text(json.dumps(about, indent=1))
+        (folder / "history.json").write_text(json.dumps(list(self.history)))
+        save_file(plain_state(self.network), folder / "weights.safetensors")
+
+
+def plain_state(network: nn.Module) -> dict[str, torch.Tensor]:
+    """The state dict with every tensor in memory of its own (tied weights are stored twice)."""
+    seen: set[int] = set()
+    state = {}
+    for name, tensor in network.state_dict().items():
+        tensor = tensor.detach().cpu().contiguous()
+        state[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    return state
+
+
+def _write_program(artifact: Artifact, folder: Path, allow_pickle: bool) -> str:
+    try:
+        torch.export.save(_exported(artifact), folder / "network.pt2")
+        return "exported"
+    except Exception as error:
+        (folder / "network.pt2").unlink(missing_ok=True)
+        if allow_pickle:
+            (folder / "network.pickle").write_bytes(cloudpickle.dumps(artifact.network))
+            return "pickle"
+        raise ArtifactError(
+            "This network is neither a Sequential of torch.nn layers nor exportable by torch.export "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Save it "
+            "with allow_pickle=True if those who load it trust you: loading a pickle runs code."
+        ) from error
+
+
+def _exported(artifact: Artifact) -> torch.export.ExportedProgram:
+    """The network as a program of torch operations, for any number of rows."""
+    network = artifact.network.eval()
+    example = tuple(artifact.signature.example(rows=3))
+    batch = torch.export.Dim("batch", min=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(
+            network, example, dynamic_shapes=[{0: batch} for _ in example], strict=False
+        )
+
+
+def _read_network(
+    folder: Path, about: dict[str, Any], network: nn.Module | None, allow_pickle: bool
+) -> nn.Module:
+    if network is not None or about["kind"] == "layers":
+        module = network if network is not None else build(about["network"])
+        state = load_file(folder / "weights.safetensors")
+        try:
+            module.load_state_dict(state, assign=network is None)
+        except RuntimeError as error:
+            raise ArtifactError(f"The weights in {str(folder)!r} don't fit: {error}") from error
+        return module
+    if about["kind"] == "exported":
+        return _Program(torch.export.load(folder / "network.pt2").module())
+    if not allow_pickle:
+        raise ArtifactError(
+            f"{str(folder)!r} holds a pickled network, and loading a pickle runs code. If you trust "
+            "where it comes from, load it with allow_pickle=True."
+        )
+    module = pickle.loads((folder / "network.pickle").read_bytes())
+    assert isinstance(module, nn.Module)
+    return module
+
+
+class _Program(nn.Module):
+    """An exported program as a module: it predicts, and refuses to train."""
+
+    def __init__(self, program: nn.Module) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.program(*inputs)
+
+    def train(self, mode: bool = True) -> _Program:
+        if mode:
+            raise ArtifactError(
+                "A network that was loaded as an exported program can only predict. To train it "
+                "further, load its weights into your own class: load(path, network=MyNetwork())."
+            )
+        return self
+
+
+def _replace(draft: Path, target: Path) -> None:
+    if not target.exists():
+        os.rename(draft, target)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+    os.rename(target, old / "old")
+    os.rename(draft, target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,127 @@
+"""Which worker owns a row, and in which step of which epoch it is used: pure functions.
+
+Rows fall into V virtual shards, and a worker owns a run of them. Everything below depends
+only on the sizes of the virtual shards, the batch size, the seed and the epoch, never on
+the number of workers: 1, 2, 3 or 8 of them walk through the same batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+VIRTUAL_SHARDS = 240
+"""Divisible by 1–6, 8, 10, 12, 15, 16, 20, 24, 30, 40, 48, 60, 80, 120 and 240 workers."""
+
+Array = np.ndarray[Any, Any]
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def owned_by(rank: int, size: int, shards: int = VIRTUAL_SHARDS) -> range:
+    """The virtual shards of a worker: those v with v * size // shards == rank.
+
+    >>> owned_by(1, 3)
+    range(80, 160)
+    """
+    return range(-(-rank * shards // size), -(-(rank + 1) * shards // size))
+
+
+def block_of(positions: Array, rows: int, shards: int = VIRTUAL_SHARDS) -> Array:
+    """Virtual shards as contiguous blocks: a worker reads only its part of a file."""
+    return positions * shards // max(rows, 1)
+
+
+def stripe_of(keys: Array, shards: int = VIRTUAL_SHARDS) -> Array:
+    """Virtual shards by remainder: spreads consecutive positions, and hashes, evenly."""
+    return keys % shards
+
+
+def mixed(keys: Array, seed: int) -> Array:
+    """splitmix64: keys → uniform 64-bit numbers, the same on every machine."""
+    offset = np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF)
+    with np.errstate(over="ignore"):
+        z = keys.astype(np.int64).view(np.uint64) + offset
+        z = (z ^ (z >> np.uint64(30))) * _MIX[0]
+        z = (z ^ (z >> np.uint64(27))) * _MIX[1]
+        return z ^ (z >> np.uint64(31))
+
+
+def in_validation(keys: Array, fraction: float, seed: int) -> Array:
+    """A seeded choice of about `fraction` of the rows, whatever their order."""
+    return mixed(keys, seed ^ 0x5EED) < np.uint64(min(int(fraction * 2.0**64), 2**64 - 1))
+
+
+def step_ends(rows: int, batch: int) -> Array:
+    """How many rows have been used after each step of an epoch.
+
+    >>> step_ends(10, 4).tolist()
+    [4, 8, 10]
+    """
+    return np.minimum(np.arange(batch, rows + batch, batch), rows)
+
+
+def shuffled_cuts(sizes: Array, batch: int, seed: int, epoch: int) -> Array:
+    """cuts[k, v]: how many rows of virtual shard v have been used after step k.
+
+    Row j of a shard with n rows happens at the time (j + u) / n, u a random phase of the
+    shard, and a step takes the next `batch` rows in time. So every batch is spread evenly over the
+    shards (and hence over the workers), has exactly `batch` rows, and is another one each epoch
+    even for shards with a single row. The times that part the steps are found by bisection.
+    """
+    rows = int(sizes.sum())
+    ends = step_ends(rows, batch)
+    phases = (np.random.default_rng([seed, epoch]).permutation(len(sizes)) + 0.5) / len(sizes)
+    filled = np.flatnonzero(sizes)
+    cuts = np.zeros((len(ends), len(sizes)), np.int64)
+    for start in range(0, len(ends), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        cuts[part, filled] = _cuts_at(sizes[filled], phases[filled], ends[part])
+    return cuts
+
+
+_BLOCK = 4096
+
+
+def _cuts_at(sizes: Array, phases: Array, ends: Array) -> Array:
+    """The rows of each shard among the first `ends` in time, which add up to exactly that."""
+    rows = int(sizes.sum())
+    # A grid 2^10 times finer than the mean distance of rows; brackets end as single cells of
+    # it, which are equal or disjoint for any two steps: so the cuts never run backwards.
+    cells = 2 ** (rows.bit_length() + 10)
+    spread = len(sizes) + 1  # no shard is ever further than one row from its even share
+    low = np.clip(np.floor((ends - spread) / rows * cells), 0, cells).astype(np.int64)
+    high = np.clip(np.ceil((ends + spread) / rows * cells), 0, cells).astype(np.int64)
+    while (high - low).max() > 1:
+        middle = (low + high) // 2
+        below = _before(middle / cells, sizes, phases).sum(axis=1) < ends
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    counts = _before(low / cells, sizes, phases)
+    room = _before(high / cells, sizes, phases) - counts
+    lacking = ends - counts.sum(axis=1)
+    # What is left falls into one cell: taken in the order of the shards.
+    return counts + np.clip(lacking[:, None] - (np.cumsum(room, axis=1) - room), 0, room)
+
+
+def _before(times: Array, sizes: Array, phases: Array) -> Array:
+    """How many rows of each shard happen before each of the times."""
+    return np.clip(np.ceil(times[:, None] * sizes - phases), 0, sizes).astype(np.int64)
+
+
+def ordered_steps(positions: Array, rows: int, used: int, batch: int) -> Array:
+    """The step of each row when rows are used in their own order.
+
+    `used` of all `rows` are trained on. Where that is all of them, step k has exactly the positions
+    from k·batch; where some are held out, the windows are widened to match.
+
+    >>> ordered_steps(np.arange(5), rows=5, used=5, batch=2).tolist()
+    [0, 0, 1, 1, 2]
+    """
+    if used == rows:
+        return positions // batch
+    return positions * -(-used // batch) // max(rows, 1)
+
+
+def shuffled_rows(size: int, seed: int, epoch: int, shard: int) -> Array:
+    """The order in which an epoch uses the rows of one virtual shard."""
+    return np.random.default_rng([seed, epoch, shard]).permutation(size)

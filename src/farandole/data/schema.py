@@ -1,0 +1,128 @@
+"""Which tensor a column becomes: a pure function of its Arrow type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from farandole.errors import InputError
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a data set, by the part they play."""
+
+    features: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    weight: str | None = None
+    validation: str | None = None
+    """A boolean column that marks the rows to validate on."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that have to be read, each once."""
+        extra = [name for name in (self.weight, self.validation) if name is not None]
+        return tuple(dict.fromkeys([*self.features, *self.labels, *extra]))
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise unless every column exists exactly once and has a type that becomes a tensor."""
+        for name in self.names:
+            found = [field for field in schema if field.name == name]
+            if not found:
+                raise InputError(f"There is no column {name!r}.{_suggestion(name, schema.names)}")
+            if len(found) > 1:
+                raise InputError(
+                    f"There are {len(found)} columns named {name!r}. Rename or drop all but one."
+                )
+            check_type(name, found[0].type)
+
+
+def is_vector(kind: pa.DataType) -> bool:
+    """Whether this is how a Spark ML Vector looks in Arrow."""
+    return pa.types.is_struct(kind) and {f.name for f in kind} == {
+        "type",
+        "size",
+        "indices",
+        "values",
+    }
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether this is a list of any sort."""
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether this is an integer, a floating-point number, a decimal or a boolean."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+    )
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether this is a binary column."""
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def check_type(name: str, kind: pa.DataType) -> None:
+    """Raise unless a column of this Arrow type can become a tensor, and say what to do instead.
+
+    >>> check_type("age", pa.int64())
+    >>> check_type("city", pa.string())
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: Column 'city' holds strings ...
+    """
+    inner = kind
+    while is_list(inner) or pa.types.is_dictionary(inner):
+        inner = inner.value_type
+    if is_number(inner) or is_vector(inner) or is_bytes(inner) or _is_tensor(inner):
+        return
+    raise InputError(f"Column {name!r} holds {_advice(inner)}")
+
+
+def _is_tensor(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.FixedShapeTensorType)
+
+
+def _advice(kind: pa.DataType) -> str:
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return (
+            "strings, which no network takes. Turn them into numbers first: "
+            "pyspark.ml.feature.StringIndexer, or pandas.factorize."
+        )
+    if pa.types.is_struct(kind):
+        return (
+            "structs. Select their fields as columns of their own, for example "
+            'df.select("s.*"), or assemble them with VectorAssembler.'
+        )
+    if pa.types.is_map(kind):
+        return "maps. Extract the keys that matter: df.select(col('m')['key'])."
+    if pa.types.is_temporal(kind):
+        return (
+            f"{kind} values. Turn them into numbers first, for example with "
+            "unix_timestamp, hour or dayofweek."
+        )
+    if pa.types.is_null(kind):
+        return "nothing but nulls. Drop it or fill it."
+    return f"values of type {kind}, which can't become a tensor. Cast it to a number or an array."
+
+
+def _suggestion(name: str, names: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, names, n=1)
+    if close:
+        return f" Did you mean {close[0]!r}?"
+    return f" The columns are {', '.join(map(repr, names))}."

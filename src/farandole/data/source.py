@@ -1,0 +1,262 @@
+"""Where rows come from: a table in memory, Parquet files, or a Spark DataFrame.
+
+Every source yields Arrow batches with a key column, and says how keys fall into virtual shards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from farandole import _spark
+from farandole.data.order import VIRTUAL_SHARDS, block_of, owned_by, stripe_of
+from farandole.data.schema import Columns
+from farandole.data.shards import KEY
+from farandole.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Array = np.ndarray[Any, Any]
+_BATCH_ROWS = 1 << 16
+
+
+class Placement(Enum):
+    """How a key decides on a row's virtual shard."""
+
+    BLOCKS = "contiguous blocks of positions"
+    STRIPES = "positions or hashes, dealt round"
+
+    def shards_of(self, keys: Array, rows: int) -> Array:
+        """The virtual shard of each key."""
+        return block_of(keys, rows) if self is Placement.BLOCKS else stripe_of(keys)
+
+
+class Source(Protocol):
+    """Rows that each worker can read its share of by itself."""
+
+    placement: Placement
+
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of all columns."""
+        ...
+
+    def batches(
+        self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one worker, with their keys."""
+        ...
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """An Arrow table."""
+
+    table: pa.Table
+    placement: Placement = Placement.BLOCKS
+
+    def schema(self) -> pa.Schema:
+        """The table's own."""
+        return self.table.schema
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self.table.num_rows)
+
+    def mapped(self, path: str) -> MappedSource:
+        """The same rows, in a file that other processes can map."""
+        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, self.table.schema) as writer:
+            writer.write_table(self.table)
+        return MappedSource(path, self.placement)
+
+    def batches(
+        self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Slices of the table."""
+        table = self.table.select(list(names))
+        start, stop = _span(self.placement, rank, size, self.count())
+        position = start
+        for batch in table.slice(start, stop - start).to_batches(max_chunksize=_BATCH_ROWS):
+            yield from _keyed(batch, position, self.placement, rank, size)
+            position += batch.num_rows
+
+
+@dataclass(frozen=True)
+class MappedSource:
+    """An Arrow table in a file that local workers map, so that none of them copies it."""
+
+    path: str
+    placement: Placement = Placement.BLOCKS
+
+    def schema(self) -> pa.Schema:
+        """The table's own."""
+        return self._table().schema()
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return self._table().count()
+
+    def batches(
+        self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Slices of the mapped table."""
+        return self._table().batches(rank, size, names, fed)
+
+    def _table(self) -> TableSource:
+        return TableSource(pa.ipc.open_file(pa.memory_map(self.path)).read_all(), self.placement)
+
+
+@dataclass(frozen=True)
+class ParquetSource:
+    """Parquet files, read by the workers: only the row groups and columns that they need."""
+
+    path: str
+    placement: Placement = Placement.BLOCKS
+
+    def schema(self) -> pa.Schema:
+        """That of the first file."""
+        return self._dataset().schema
+
+    def count(self) -> int:
+        """From the files' footers."""
+        return int(self._dataset().count_rows())
+
+    def batches(
+        self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Row groups that overlap this worker's share, cut to it."""
+        start, stop = _span(self.placement, rank, size, self.count())
+        position = 0
+        for fragment in self._dataset().get_fragments():
+            for group in fragment.split_by_row_group():
+                rows = group.count_rows()
+                if position < stop and position + rows > start:
+                    yield from self._group(group, position, start, stop, names, rank, size)
+                position += rows
+
+    def _group(
+        self,
+        group: Any,
+        position: int,
+        start: int,
+        stop: int,
+        names: tuple[str, ...],
+        rank: int,
+        size: int,
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in group.to_batches(columns=list(names), batch_size=_BATCH_ROWS):
+            first, last = max(start, position), min(stop, position + batch.num_rows)
+            if first < last:
+                part = batch.slice(first - position, last - first)
+                yield from _keyed(part, first, self.placement, rank, size)
+            position += batch.num_rows
+
+    def _dataset(self) -> ds.Dataset:
+        return ds.dataset(self.path, format="parquet")
+
+
+@dataclass(frozen=True)
+class StreamSource:
+    """Rows that the engine feeds: already placed and keyed."""
+
+    arrow_schema: pa.Schema
+    placement: Placement = Placement.STRIPES
+
+    def schema(self) -> pa.Schema:
+        """The DataFrame's, as Python workers see it."""
+        return self.arrow_schema
+
+    def batches(
+        self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """What the engine feeds, as it is."""
+        return (batch.rename_columns([*names, KEY]) for batch in fed)
+
+
+def local_source(data: Any, *, shuffle: bool) -> TableSource | ParquetSource:
+    """A source over pandas, Arrow or Parquet.
+
+    >>> local_source(pa.table({"x": [1.0, 2.0]}), shuffle=True).count()
+    2
+    """
+    # Blocks let a worker read just its part; but only dealt round can rows be used in their order.
+    placement = Placement.BLOCKS if shuffle else Placement.STRIPES
+    if isinstance(data, str | os.PathLike):
+        path = os.fspath(data)
+        if "://" not in path and not os.path.exists(path):
+            raise InputError(f"There is no file or folder {path!r}.")
+        return ParquetSource(path, placement)
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if type(data).__module__.startswith("pandas.") and hasattr(data, "columns"):
+        repeated = data.columns[data.columns.duplicated()]
+        if len(repeated):
+            raise InputError(f"There is more than one column named {str(repeated[0])!r}.")
+        data = pa.Table.from_pandas(data, preserve_index=False)
+    if not isinstance(data, pa.Table):
+        raise InputError(
+            "data must be a Spark DataFrame, a pandas DataFrame, an Arrow table or the path of "
+            f"Parquet files. Received: {type(data).__name__}"
+        )
+    return TableSource(data, placement)
+
+
+def placed_rows(
+    frame: DataFrame, columns: Columns, num_workers: int, *, shuffle: bool
+) -> DataFrame:
+    """The columns with a key, one partition a worker.
+
+    The key is a hash of the content, so that partitioning, file layout and retries don't matter;
+    where order is to be kept, it is the position in the DataFrame.
+    """
+    from pyspark.sql import functions as F
+
+    chosen = [F.col(_quoted(name)) for name in columns.names]
+    if shuffle:
+        keyed = frame.select(*chosen, F.xxhash64(*chosen).alias(KEY))
+    else:
+        keyed = frame.select(*chosen).zipWithIndex(KEY)
+    return keyed.repartitionById(num_workers, _owner(F.col(KEY), num_workers))
+
+
+def _owner(key: Column, size: int) -> Column:
+    from pyspark.sql import functions as F
+
+    shard = F.pmod(key, F.lit(VIRTUAL_SHARDS))
+    return F.floor(shard * size / VIRTUAL_SHARDS).cast("int")
+
+
+def stream_source(frame: DataFrame) -> StreamSource:
+    """The worker's end of `placed_rows`."""
+    return StreamSource(_spark.arrow_schema(frame))
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _span(placement: Placement, rank: int, size: int, rows: int) -> tuple[int, int]:
+    """The positions that may belong to a worker: all of them, unless they come in blocks."""
+    if placement is not Placement.BLOCKS:
+        return 0, rows
+    owned = owned_by(rank, size)
+    return -(-owned.start * rows // VIRTUAL_SHARDS), -(-owned.stop * rows // VIRTUAL_SHARDS)
+
+
+def _keyed(
+    batch: pa.RecordBatch, position: int, placement: Placement, rank: int, size: int
+) -> Iterator[pa.RecordBatch]:
+    keys = np.arange(position, position + batch.num_rows, dtype=np.int64)
+    batch = batch.append_column(KEY, pa.array(keys))
+    if placement is Placement.STRIPES and size > 1:
+        owned = owned_by(rank, size)
+        shards = stripe_of(keys)
+        batch = batch.filter(pa.array((shards >= owned.start) & (shards < owned.stop)))
+    yield batch

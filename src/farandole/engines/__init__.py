@@ -1,0 +1,60 @@
+"""Engines: ways to run one function on N workers that can talk to each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from farandole import _spark
+from farandole.engines.base import Engine, MessageHandler, Task
+from farandole.engines.inline import InlineEngine
+from farandole.errors import InputError
+
+if TYPE_CHECKING:
+    from farandole.engines.local import LocalEngine
+    from farandole.engines.spark import SparkEngine
+
+__all__ = [
+    "Engine",
+    "InlineEngine",
+    "LocalEngine",
+    "MessageHandler",
+    "SparkEngine",
+    "Task",
+    "resolve",
+]
+
+
+def resolve(engine: str | Engine | None) -> Engine:
+    """The engine that a name stands for; None means Spark when a session is active, else local.
+
+    >>> resolve("local").name
+    'local'
+    """
+    if engine is None:
+        engine = "local" if _spark.active_session() is None else "spark"
+    if engine == "local":
+        from farandole.engines.local import LocalEngine
+
+        return LocalEngine()
+    if engine == "spark":
+        from farandole.engines.spark import SparkEngine
+
+        _spark.require_session()
+        return SparkEngine()
+    if isinstance(engine, str) or not hasattr(engine, "run"):
+        raise InputError(
+            f'engine must be "local", "spark" or an engine object. Received: engine={engine!r}'
+        )
+    return engine
+
+
+def __getattr__(name: str) -> object:
+    if name == "LocalEngine":
+        from farandole.engines.local import LocalEngine
+
+        return LocalEngine
+    if name == "SparkEngine":
+        from farandole.engines.spark import SparkEngine
+
+        return SparkEngine
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

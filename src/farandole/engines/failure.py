@@ -1,0 +1,81 @@
+"""A worker's failure on its way to the driver."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+import traceback
+from dataclasses import dataclass
+
+import cloudpickle
+
+from farandole.errors import FarandoleError, WorkerFailed
+
+_MARK = re.compile(r"<farandole:([A-Za-z0-9+/=]+)>")
+_LOST_PEER = re.compile(
+    r"connection (closed|reset)|broken pipe|socket closed|pair closure|timed out waiting", re.I
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Which rank failed, what it said, and the exception itself where it pickles."""
+
+    rank: int
+    summary: str
+    traceback: str
+    exception: bytes | None
+    lost_peer: bool
+    """True when this worker only noticed that another one had gone."""
+
+    @classmethod
+    def of(cls, rank: int, error: BaseException) -> Failure:
+        """Describe `error` so that no reference to its frames remains."""
+        text = "".join(traceback.format_exception(error))
+        summary = f"{type(error).__name__}: {error}"
+        lost = isinstance(error, RuntimeError) and bool(_LOST_PEER.search(str(error)))
+        return cls(rank, summary, text, _pickled(error), lost)
+
+    def to_error(self) -> Exception:
+        """The exception to raise on the driver: ours as it is, a user's wrapped with its rank."""
+        cause = _unpickled(self.exception)
+        if isinstance(cause, FarandoleError):
+            return cause
+        error = WorkerFailed(self.rank, self.summary, self.traceback)
+        error.__cause__ = cause
+        return error
+
+    def mark(self) -> str:
+        """A text to put into an exception's message, from which `find` recovers the failure."""
+        return f"<farandole:{base64.b64encode(pickle.dumps(self)).decode()}>"
+
+    @staticmethod
+    def find(text: str) -> Failure | None:
+        """The first failure that some layer below has wrapped into `text`."""
+        found = _MARK.search(text)
+        return pickle.loads(base64.b64decode(found[1])) if found else None
+
+
+def first_cause(failures: list[Failure]) -> Failure:
+    """The failure to show: the first one that isn't merely the echo of another."""
+    return min(enumerate(failures), key=lambda pair: (pair[1].lost_peer, pair[0]))[1]
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    try:
+        bare = cloudpickle.dumps(error)
+        pickle.loads(bare)  # many exceptions pickle, and then fail to come back
+    except Exception:
+        return None
+    return bytes(bare)
+
+
+def _unpickled(data: bytes | None) -> Exception | None:
+    if data is None:
+        return None
+    try:
+        error = pickle.loads(data)
+    except Exception:  # its class is unknown on this side
+        return None
+    return error if isinstance(error, Exception) else None

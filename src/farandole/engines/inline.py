@@ -1,0 +1,76 @@
+"""A world of one, in a thread of the calling process: no start-up, no second copy of the data."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from farandole.engines.base import MessageHandler, Task
+from farandole.engines.interrupt import Interrupts
+from farandole.world import World, entered
+
+
+class InlineEngine:
+    """Runs a single worker here. torch.distributed stays uninitialised: there is nobody to talk to."""
+
+    name = "inline"
+
+    def slots(self) -> int:
+        """One."""
+        return 1
+
+    def run(
+        self,
+        task: Task,
+        num_workers: int,
+        *,
+        rows: Any = None,
+        timeout: float,
+        on_message: MessageHandler,
+    ) -> list[Any]:
+        """Load and work in a thread, so that Ctrl-C can ask for an orderly end."""
+        assert num_workers == 1, "an inline world has one worker"
+        with Interrupts() as interrupts:
+            worker = _Worker(task, on_message)
+            worker.start()
+            while worker.is_alive():
+                worker.join(0.05)
+                if interrupts.count:
+                    worker.link.stop.set()
+                if interrupts.count > 1 or (interrupts.count and not task.stoppable):
+                    raise KeyboardInterrupt
+        if worker.error is not None:
+            raise worker.error
+        return [worker.result]
+
+
+class _DirectLink:
+    def __init__(self, on_message: MessageHandler) -> None:
+        self._on_message = on_message
+        self.stop = threading.Event()
+
+    def tell(self, message: object) -> None:
+        self._on_message(0, message)
+
+    def stop_requested(self) -> bool:
+        return self.stop.is_set()
+
+
+class _Worker(threading.Thread):
+    def __init__(self, task: Task, on_message: MessageHandler) -> None:
+        super().__init__(daemon=True)
+        self._task = task
+        self.link = _DirectLink(on_message)
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        start = time.perf_counter()
+        try:
+            state = self._task.load(0, 1, iter(()))
+            seconds = {"read": time.perf_counter() - start, "ring-up": 0.0}
+            with entered(World(link=self.link, seconds=seconds)) as world:
+                self.result = self._task.work(world, state)
+        except Exception as error:
+            self.error = error

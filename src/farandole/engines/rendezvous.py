@@ -1,0 +1,116 @@
+"""How workers find each other: one store, opened by rank 0 on a port that the system chose."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from farandole.errors import WorkerMissing
+
+LOOPBACK = "127.0.0.1"
+_environment = threading.Lock()
+
+
+def listen(host: str) -> socket.socket:
+    """A listening socket on a free port of one interface.
+
+    Binding port 0 leaves no gap in which another process could take the port, and handing
+    the bound socket to the store keeps it from listening on every interface.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind((host, 0))
+    listener.listen(1024)
+    return listener
+
+
+def open_store(
+    rank: int, size: int, host: str, port: int, listener: socket.socket | None, timeout: float
+) -> dist.TCPStore:
+    """Connect to the store of rank 0, which serves it from `listener`."""
+    options: dict[str, Any] = {"master_listen_fd": listener.detach()} if listener else {}
+    try:
+        return dist.TCPStore(
+            host,
+            port,
+            size,
+            is_master=listener is not None,
+            timeout=timedelta(seconds=timeout),
+            wait_for_workers=False,
+            **options,
+        )
+    except (RuntimeError, dist.DistError) as error:
+        raise WorkerMissing([0], timeout) from error
+
+
+def wait_for_all(store: dist.Store, rank: int, size: int, timeout: float) -> None:
+    """Say that this rank has come, and wait for the others, by name."""
+    store.set(f"arrived/{rank}", "1")
+    try:
+        store.wait([f"arrived/{other}" for other in range(size)], timedelta(seconds=timeout))
+    except (RuntimeError, dist.DistError) as error:
+        missing = [other for other in range(size) if not _has(store, f"arrived/{other}")]
+        raise WorkerMissing(missing or [0], timeout) from error
+
+
+@contextmanager
+def process_group(
+    store: dist.Store, rank: int, addresses: Sequence[str], device: str, timeout: float
+) -> Iterator[None]:
+    """torch.distributed, initialised for the body of a `with`.
+
+    Whatever still holds the group must be collected before it is destroyed: torch 2.13
+    can dead-lock between the interpreter lock and gloo's threads otherwise.
+    """
+    size = len(addresses)
+    wait_for_all(store, rank, size, timeout)
+    backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+    with _gloo_interface(addresses):
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
+        )
+    try:
+        yield
+    finally:
+        gc.collect()
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _gloo_interface(addresses: Sequence[str]) -> Iterator[None]:
+    """Keep gloo on the loopback interface while all workers are on one host."""
+    name = "GLOO_SOCKET_IFNAME"
+    if len(set(addresses)) > 1 or name in os.environ:
+        yield
+        return
+    with _environment:
+        os.environ[name] = "lo0" if sys.platform == "darwin" else "lo"
+        try:
+            yield
+        finally:
+            del os.environ[name]
+
+
+def choose_device(local_rank: int, local_size: int) -> str:
+    """A GPU of its own for each worker of this host, or the CPU for all of them."""
+    if torch.cuda.is_available() and torch.cuda.device_count() >= local_size:
+        return f"cuda:{local_rank}"
+    return "cpu"
+
+
+def _has(store: dist.Store, key: str) -> bool:
+    deadline = time.monotonic() + 5
+    try:
+        return bool(store.check([key])) and time.monotonic() < deadline
+    except (RuntimeError, dist.DistError):
+        return False

@@ -1,0 +1,95 @@
+"""Everything Farandole raises on purpose.
+
+FarandoleError
+├── InputError (ValueError)           an argument, a column or a value that can't be used
+├── LaunchError (RuntimeError)        the workers could not be brought together
+│   ├── NotEnoughSlots                more workers than the engine has places for
+│   └── WorkerMissing                 a worker did not come to the meeting point in time
+├── WorkerFailed (RuntimeError)       a worker raised; carries its rank and its traceback
+├── TrainingDiverged (ArithmeticError) the loss became NaN or infinite
+├── ArtifactError (ValueError)        a saved network that can't be written or read
+└── MissingPackage (ImportError)      an optional package is needed for what was asked
+
+Each one survives pickling, because most of them are born in another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class FarandoleError(Exception):
+    """Base of all errors that Farandole raises on purpose."""
+
+
+class InputError(FarandoleError, ValueError):
+    """An argument, a column or a value that can't be used."""
+
+
+class LaunchError(FarandoleError, RuntimeError):
+    """The workers could not be brought together."""
+
+
+class NotEnoughSlots(LaunchError):
+    """More workers were asked for than the engine has places for."""
+
+    def __init__(self, wanted: int, slots: int) -> None:
+        super().__init__(wanted, slots)
+        self.wanted = wanted
+        self.slots = slots
+
+    def __str__(self) -> str:
+        return (
+            f"{self.wanted} workers were asked for, but only {self.slots} tasks can run at the same "
+            f"time here. Use at most {self.slots} workers, or give Spark more cores "
+            "(local[N], more executors, or a smaller spark.task.cpus)."
+        )
+
+
+class WorkerMissing(LaunchError):
+    """Some workers did not come to the meeting point in time."""
+
+    def __init__(self, ranks: Sequence[int], seconds: float) -> None:
+        super().__init__(tuple(ranks), seconds)
+        self.ranks = tuple(ranks)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        names = ", ".join(f"rank {rank}" for rank in self.ranks)
+        return (
+            f"{names} did not arrive within {self.seconds:g} s. Its data may still be loading, or its "
+            "process may have died: look at its log, or allow more time with timeout=."
+        )
+
+
+class WorkerFailed(FarandoleError, RuntimeError):
+    """A worker raised an exception: its rank, its own traceback, and the exception as cause."""
+
+    def __init__(self, rank: int, summary: str, traceback: str) -> None:
+        super().__init__(rank, summary, traceback)
+        self.rank = rank
+        self.summary = summary
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} failed: {self.summary}\n\n{self.traceback}".rstrip()
+
+
+class TrainingDiverged(FarandoleError, ArithmeticError):
+    """The loss became NaN or infinite before any epoch was finished."""
+
+
+class ArtifactError(FarandoleError, ValueError):
+    """A saved network that can't be written or read."""
+
+
+class MissingPackage(FarandoleError, ImportError):
+    """An optional package is needed for what was asked."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(package, extra)
+        self.package = package
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.package} is not installed: pip install 'farandole[{self.extra}]'"

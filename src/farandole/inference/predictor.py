@@ -1,0 +1,124 @@
+"""Predictor: a batch of columns in, a batch of predictions out. UDFs and servers share it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import nn
+
+from farandole.artifact import Signature
+from farandole.data.columns import BadColumn, to_numpy
+from farandole.errors import InputError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a network says about some rows."""
+
+    raw: Array
+    """Its output as it is, (rows, outputs)."""
+    probability: Array | None
+    """Class probabilities, (rows, classes); None for regression."""
+    prediction: Array
+    """The class number or the value: (rows,), or (rows, outputs) for several values."""
+
+
+class Predictor:
+    """Applies a network to batches.
+
+    >>> signature = Signature(features=("x",), shapes=((2,),), dtypes=("float32",),
+    ...                       head="softmax", outputs=2)
+    >>> predictor = Predictor(nn.Identity(), signature)
+    >>> predictor({"x": [[1.0, 3.0], [4.0, 2.0]]}).prediction
+    array([1., 0.])
+    """
+
+    def __init__(self, network: nn.Module, signature: Signature, *, rows_at_once: int = 4096) -> None:
+        self.network = network.eval()
+        self.signature = signature
+        self._rows_at_once = rows_at_once
+
+    def __call__(self, data: Any) -> Prediction:
+        """Predict for a pandas DataFrame, an Arrow table or batch, or a mapping of columns."""
+        names = self.signature.features
+        if isinstance(data, torch.Tensor | np.ndarray) and len(names) == 1:
+            data = {names[0]: data}
+        missing = [name for name in names if name not in _column_names(data)]
+        if missing:
+            raise InputError(f"There is no column {missing[0]!r} to predict from.")
+        return self.predict_columns([_as_column(name, data[name]) for name in names])
+
+    def predict_columns(self, columns: Sequence[Any]) -> Prediction:
+        """Predict for columns in the order of the signature, as NumPy or Arrow arrays."""
+        arrays = [
+            self._checked(name, column, shape)
+            for name, column, shape in zip(
+                self.signature.features, columns, self.signature.shapes, strict=True
+            )
+        ]
+        outputs = [self._forward(arrays, start) for start in self._starts(arrays)]
+        raw = torch.cat(outputs).double() if outputs else torch.empty(0, self.signature.outputs)
+        return self._finish(raw.reshape(len(raw), -1))
+
+    def _starts(self, arrays: Sequence[Array]) -> range:
+        return range(0, len(arrays[0]), self._rows_at_once)
+
+    def _forward(self, arrays: Sequence[Array], start: int) -> torch.Tensor:
+        parts = [_tensor(array[start : start + self._rows_at_once]) for array in arrays]
+        with torch.inference_mode():
+            output = self.network(*self.signature.arguments(parts))
+        return output[0] if isinstance(output, tuple | list) else output
+
+    def _checked(self, name: str, column: Any, shape: tuple[int, ...]) -> Array:
+        try:
+            array = column if isinstance(column, np.ndarray) else to_numpy(name, column)
+        except BadColumn as bad:
+            raise InputError(f"{bad.rows} Drop or fill them before predicting.") from None
+        if len(array) and array.shape[1:] != shape:
+            raise InputError(
+                f"Column {name!r} has shape {array.shape[1:]} a row, but the network was trained "
+                f"on {shape}."
+            )
+        return array.reshape(len(array), *shape)
+
+    def _finish(self, raw: torch.Tensor) -> Prediction:
+        head = self.signature.head
+        if head == "identity":
+            values = raw.numpy()
+            return Prediction(values, None, values[:, 0] if values.shape[1] == 1 else values)
+        if head == "sigmoid":
+            positive = torch.sigmoid(raw[:, :1])
+            raw = torch.cat([-raw[:, :1], raw[:, :1]], dim=1)
+            probability = torch.cat([1 - positive, positive], dim=1)
+        else:
+            probability = torch.softmax(raw, 1) if head == "softmax" else raw.exp()
+        classes = probability.argmax(1).double() if len(raw) else torch.empty(0)
+        return Prediction(raw.numpy(), probability.numpy(), classes.numpy())
+
+
+def _column_names(data: Any) -> Sequence[str]:
+    if isinstance(data, pa.Table | pa.RecordBatch):
+        return list(data.schema.names)
+    return list(data.keys() if isinstance(data, Mapping) else data.columns)
+
+
+def _as_column(name: str, column: Any) -> Any:
+    if isinstance(column, pa.Array | pa.ChunkedArray | np.ndarray):
+        return column
+    if isinstance(column, torch.Tensor):
+        return column.numpy()
+    if hasattr(column, "to_numpy"):  # pandas
+        return pa.array(column)
+    return np.asarray(column)
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    """Arrow's memory is read-only, which tensors can't express: such a chunk is copied."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

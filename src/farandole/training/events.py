@@ -1,0 +1,54 @@
+"""What a training run tells its observer, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingStarted:
+    """All data is there and checked; the first step comes next."""
+
+    rows: int
+    validation_rows: int
+    workers: int
+    epochs: int
+    steps_per_epoch: int
+    parameters: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepEnded:
+    """An update was made. Sent a few times a second, not for every step."""
+
+    epoch: int
+    step: int
+    loss: float
+    rows_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochEnded:
+    """An epoch is over: one row of the history."""
+
+    epoch: int
+    row: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caution:
+    """Something the user should know, though training goes on."""
+
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingEnded:
+    """The last step is done: why it was the last."""
+
+    reason: str
+    seconds: float
+
+
+Event = TrainingStarted | StepEnded | EpochEnded | Caution | TrainingEnded

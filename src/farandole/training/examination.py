@@ -1,0 +1,210 @@
+"""The last look before step 1: are data, labels and network fit for each other?
+
+Each worker sees only its own rows, so what they found is put together first: every worker
+then comes to the same verdict, with counts over the whole data set.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from farandole.artifact import Signature
+from farandole.data.columns import BadRows
+from farandole.data.schema import Columns
+from farandole.data.shards import Shard
+from farandole.errors import InputError
+from farandole.training.losses import Kind, Loss
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one worker knows about its rows."""
+
+    rows: int
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    problems: list[BadRows]
+
+    @classmethod
+    def of(cls, shard: Shard) -> Report:
+        """The facts of a shard; shapes are known only where there are rows."""
+        filled = shard.columns if len(shard) and not shard.problems else {}
+        return cls(
+            len(shard),
+            {name: shard.shape(name) for name in filled},
+            {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in filled.items()},
+            shard.problems,
+        )
+
+
+def everybody(value: Any, size: int) -> list[Any]:
+    """The values of all workers, in rank order, on all of them."""
+    if size == 1:
+        return [value]
+    gathered: list[Any] = [None] * size
+    dist.all_gather_object(gathered, value)
+    return gathered
+
+
+def check_reports(reports: Sequence[Report]) -> Report:
+    """One report for the whole data set; raises if any row can't be used."""
+    rows = sum(report.rows for report in reports)
+    if rows == 0:
+        raise InputError("There are no rows to train on: the data set is empty.")
+    raise_for(sum((report.problems for report in reports), []))
+    filled = [report for report in reports if report.rows]
+    for report in filled[1:]:
+        for name, shape in report.shapes.items():
+            if shape != filled[0].shapes[name]:
+                raise InputError(
+                    f"Column {name!r}: {report.rows:,} rows have another size (shape {shape} where "
+                    f"other rows have {filled[0].shapes[name]})."
+                )
+    return replace(filled[0], rows=rows)
+
+
+def raise_for(problems: Sequence[BadRows]) -> None:
+    """Raise with the problems of all workers, added up by column and kind."""
+    merged: dict[tuple[str, str], BadRows] = {}
+    for bad in problems:
+        known = merged.get((bad.column, bad.problem))
+        count = bad.count + (known.count if known else 0)
+        merged[bad.column, bad.problem] = replace(known or bad, count=count)
+    if merged:
+        lines = [str(bad) for bad in merged.values()]
+        raise InputError("\n".join([*lines, "Drop, fill or repair those rows first."]))
+
+
+def sign(network: nn.Module, columns: Columns, report: Report, loss: Loss) -> Signature:
+    """Find out how the network takes these columns, by giving it rows of zeros."""
+    signature = Signature(
+        features=columns.features,
+        shapes=tuple(report.shapes[name] for name in columns.features),
+        dtypes=tuple(report.dtypes[name] for name in columns.features),
+        head=loss.head,
+        outputs=1,
+        labels=columns.labels,
+        floating=floating_of(network),
+    )
+    first_error: Exception | None = None
+    for candidate in _ways(network, signature):
+        try:
+            output = _probe(network, candidate)
+        except Exception as error:
+            first_error = first_error or error
+            continue
+        first = output[0] if isinstance(output, tuple | list) else output
+        return replace(candidate, outputs=int(first.shape[1]) if first.dim() > 1 else 1)
+    raise InputError(_mismatch(network, signature, first_error)) from first_error
+
+
+def _ways(network: nn.Module, signature: Signature) -> list[Signature]:
+    """The ways to give columns to the network, the most literal first."""
+    several = len(signature.features) > _positional(network)
+    scalar = signature.shapes == ((),)
+    has_integers = any(not dtype.startswith("float") for dtype in signature.dtypes)
+    stacked = [True] if several else [False, True] if scalar else [False]
+    floated = [False, True] if has_integers else [False]
+    return [replace(signature, stacked=s, floated=f) for f in floated for s in stacked]
+
+
+def _positional(network: nn.Module) -> int:
+    parameters = list(inspect.signature(network.forward).parameters.values())
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return 1 << 20
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+def _probe(network: nn.Module, signature: Signature) -> Any:
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    training = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            return network(*[argument.to(device) for argument in signature.example()])
+    finally:
+        network.train(training)
+
+
+def _mismatch(network: nn.Module, signature: Signature, error: Exception | None) -> str:
+    columns = ", ".join(
+        f"{name!r} with shape {shape} of {dtype}"
+        for name, shape, dtype in zip(
+            signature.features, signature.shapes, signature.dtypes, strict=True
+        )
+    )
+    return (
+        f"The network ({type(network).__name__}) can't take the feature columns: {columns} a row. "
+        f"It says: {error}. Check the size of its first layer, and that forward takes one argument "
+        "for each column."
+    )
+
+
+def floating_of(network: nn.Module) -> str:
+    """The precision of a network: that of its first floating-point parameter."""
+    for parameter in network.parameters():
+        if parameter.is_floating_point() and parameter.dtype != torch.bfloat16:
+            return str(parameter.dtype).removeprefix("torch.")
+    return "float32"
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """What one worker knows about its labels."""
+
+    problems: list[BadRows]
+    classes: list[int]
+    """The class numbers that occur in the first class label."""
+
+
+def examine_labels(shard: Shard, columns: Columns, loss: Loss, outputs: int) -> LabelReport:
+    """Check labels against the loss, and weights against sense."""
+    problems: list[BadRows] = []
+    classes: list[int] = []
+    if len(shard) == 0:
+        return LabelReport(problems, classes)
+    for number, name in enumerate(columns.labels):
+        values = shard.columns[name].numpy()
+        kind = loss.kind_of(number)
+        problems += _label_problems(name, values, kind, outputs if number == 0 else None)
+        if number == 0 and kind is not None and kind.head != "identity" and not problems:
+            classes = np.unique(values).astype(int)[:1000].tolist()
+    if columns.weight is not None:
+        weights = shard.columns[columns.weight].numpy()
+        problems += _rows_where(columns.weight, weights, weights < 0, "a negative weight")
+    return LabelReport(problems, classes)
+
+
+def _label_problems(
+    name: str, values: np.ndarray[Any, Any], kind: Kind | None, outputs: int | None
+) -> list[BadRows]:
+    if kind is None or kind.head == "identity":
+        return []
+    if kind.head == "sigmoid":
+        outside = (values < 0) | (values > 1)
+        return _rows_where(name, values, outside, "a label outside of 0 … 1")
+    if values.ndim > 1:  # probabilities of classes
+        return []
+    fractional = values != np.floor(values)
+    found = _rows_where(name, values, fractional, "a fractional label, expected class numbers")
+    last = np.inf if outputs is None else outputs
+    outside = ~fractional & ((values < 0) | (values >= last))
+    expected = f"a label outside of 0 … {outputs - 1 if outputs else '?'}, the network's outputs"
+    return found + _rows_where(name, values, outside, expected)
+
+
+def _rows_where(
+    name: str, values: np.ndarray[Any, Any], bad: np.ndarray[Any, Any], problem: str
+) -> list[BadRows]:
+    rows = bad.reshape(len(bad), -1).any(axis=1)
+    if not rows.any():
+        return []
+    return [BadRows(name, problem, int(rows.sum()), f"{values[bad].flat[0]:g}")]

@@ -1,0 +1,136 @@
+"""Metrics as sums, so that workers with uneven shards add up to the right answer.
+
+All of them cost one all-reduce an epoch together.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from farandole.errors import InputError
+from farandole.training.losses import Loss, align
+
+Update = Callable[[torch.Tensor, torch.Tensor, str], torch.Tensor]
+"""(output, target, head) -> one number a row."""
+
+
+def _accuracy(output: torch.Tensor, target: torch.Tensor, head: str) -> torch.Tensor:
+    if head == "sigmoid":
+        right = (output.reshape(target.shape) > 0) == (target > 0.5)
+    else:
+        right = output.argmax(1) == target
+    return right.reshape(len(target), -1).double().mean(1)
+
+
+def _error(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (output.reshape(target.shape) - target).reshape(len(target), -1).double()
+
+
+NAMES: dict[str, Update] = {
+    "accuracy": _accuracy,
+    "mae": lambda output, target, head: _error(output, target).abs().mean(1),
+    "mse": lambda output, target, head: _error(output, target).square().mean(1),
+}
+
+
+def resolve(metrics: Sequence[Any] | Mapping[str, Any] | None, loss: Loss) -> dict[str, Any]:
+    """Metrics by the name they have in the history.
+
+    >>> from farandole.training import losses
+    >>> list(resolve(None, losses.resolve("cross_entropy")))
+    ['accuracy']
+    """
+    if metrics is None:
+        single = len(loss.parts) == 1
+        names = ["accuracy" if loss.head != "identity" else "mae"] if single else []
+        return {name: NAMES[name] for name in names}
+    if isinstance(metrics, str):
+        metrics = [metrics]
+    pairs = metrics.items() if isinstance(metrics, Mapping) else [(_name(m), m) for m in metrics]
+    chosen = {}
+    for name, metric in pairs:
+        if name == "loss":
+            continue  # always there
+        chosen[name] = _resolve_one(name, metric)
+    return chosen
+
+
+def _resolve_one(name: str, metric: Any) -> Any:
+    if isinstance(metric, str):
+        if metric not in NAMES:
+            raise InputError(
+                f"There is no metric {metric!r}. There are {', '.join(NAMES)}; or pass a "
+                "torchmetrics object."
+            )
+        return NAMES[metric]
+    if all(hasattr(metric, part) for part in ("update", "compute", "reset", "merge_state")):
+        return metric
+    raise InputError(f"The metric {name!r} is neither a name nor a torchmetrics object: {metric!r}")
+
+
+def _name(metric: Any) -> str:
+    if isinstance(metric, str):
+        return metric
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(metric).__name__).lower()
+
+
+class Tally:
+    """The running sums of one pass over some rows."""
+
+    def __init__(self, metrics: Mapping[str, Any], head: str) -> None:
+        self._head = head
+        self._sums: dict[str, Update] = {k: m for k, m in metrics.items() if not _is_object(m)}
+        self._objects = {k: copy.deepcopy(m) for k, m in metrics.items() if _is_object(m)}
+        for metric in self._objects.values():
+            metric.sync_on_compute = False  # we merge ourselves: a worker may have no rows at all
+            metric.reset()
+        self._totals = torch.zeros(len(self._sums) + 2, dtype=torch.float64)
+
+    def add(
+        self, loss: torch.Tensor, output: Any, targets: Sequence[torch.Tensor], weights: torch.Tensor
+    ) -> None:
+        """Count one batch: `loss` is the weighted sum over its rows."""
+        parts = [loss.detach().double(), weights.sum().double()]
+        if self._sums or self._objects:
+            outputs, aligned = align(output, targets)
+            first, target = outputs[0].detach().float(), aligned[0]
+            for update in self._sums.values():
+                parts.append((update(first, target, self._head) * weights).sum())
+            for metric in self._objects.values():
+                metric.update(first, target.long() if self._head == "sigmoid" else target)
+        self._totals += torch.stack(parts).cpu()
+
+    def result(
+        self, prefix: str, reduce_sums: Callable[[torch.Tensor], torch.Tensor], size: int
+    ) -> dict[str, float]:
+        """The values over all workers, as columns of the history."""
+        loss, weight, *sums = reduce_sums(self._totals.clone()).tolist()
+        nan = float("nan")
+        row = {f"{prefix}_loss": loss / weight if weight else nan}
+        for name, total in zip(self._sums, sums, strict=True):
+            row[f"{prefix}_{name}"] = total / weight if weight else nan
+        for name, metric in self._objects.items():
+            row[f"{prefix}_{name}"] = float(_merged(metric, size).compute())
+        return row
+
+
+def _is_object(metric: Any) -> bool:
+    return hasattr(metric, "compute")
+
+
+def _merged(metric: Any, size: int) -> Any:
+    if size == 1:
+        return metric
+    gathered: list[Any] = [None] * size
+    dist.all_gather_object(gathered, metric if metric.update_called else None)
+    filled = [part for part in gathered if part is not None]
+    merged = filled[0] if filled else metric
+    for part in filled[1:]:
+        merged.merge_state(part)
+    return merged

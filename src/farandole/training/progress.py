@@ -1,0 +1,126 @@
+"""Progress for people: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from farandole.training import events
+
+Observer = Callable[[events.Event], None]
+
+
+def describe_row(row: Mapping[str, float]) -> str:
+    """One row of the history in a line.
+
+    >>> describe_row({"epoch": 1, "train_loss": 0.5, "seconds": 2.0, "rows_per_second": 100.0})
+    'train_loss 0.5000'
+    """
+    quiet = ("epoch", "seconds", "rows_per_second", "learning_rate")
+    return "  ".join(f"{name} {value:.4f}" for name, value in row.items() if name not in quiet)
+
+
+class PlainProgress:
+    """A line an epoch, for logs."""
+
+    def __init__(self, write: Callable[[str], Any] | None = None) -> None:
+        self._write = write or (lambda text: print(text, file=sys.stderr, flush=True))
+        self._epochs = 0
+        self._start = time.perf_counter()
+
+    def __call__(self, event: events.Event) -> None:
+        """Write what is worth a line."""
+        match event:
+            case events.TrainingStarted():
+                self._epochs = event.epochs
+                self._start = time.perf_counter()
+                self._write(describe_start(event))
+            case events.EpochEnded(epoch=epoch, row=row):
+                spent = time.perf_counter() - self._start
+                left = spent / epoch * (self._epochs - epoch)
+                self._write(
+                    f"epoch {epoch}/{self._epochs}  {describe_row(row)}  "
+                    f"{row['rows_per_second']:,.0f} rows/s  {left:.0f} s left"
+                )
+            case events.TrainingEnded():
+                self._write(f"done in {event.seconds:.1f} s: {event.reason}")
+
+    def close(self) -> None:
+        """Nothing to tidy."""
+
+
+class BarProgress:
+    """A live bar on a terminal."""
+
+    def __init__(self) -> None:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+        )
+        self._task = self._bar.add_task("gathering workers and data", total=None, note="")
+        self._bar.start()
+        self._epochs = 0
+        self._rate = 0.0
+
+    def __call__(self, event: events.Event) -> None:
+        """Move the bar."""
+        match event:
+            case events.TrainingStarted():
+                self._epochs = event.epochs
+                self._bar.console.print(describe_start(event))
+                total = event.epochs * event.steps_per_epoch
+                self._bar.reset(self._task, total=total, description="epoch 1", note="")
+                self._steps = event.steps_per_epoch
+            case events.StepEnded():
+                note = f"loss {event.loss:.4f}  {event.rows_per_second:,.0f} rows/s"
+                text = f"epoch {event.epoch}/{self._epochs}"
+                self._bar.update(self._task, completed=event.step, description=text, note=note)
+            case events.EpochEnded(epoch=epoch, row=row):
+                note = f"{describe_row(row)}  {row['rows_per_second']:,.0f} rows/s"
+                text = f"epoch {epoch}/{self._epochs}"
+                done = epoch * self._steps
+                self._bar.update(self._task, completed=done, description=text, note=note)
+            case events.TrainingEnded():
+                self._bar.console.print(f"done in {event.seconds:.1f} s: {event.reason}")
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._bar.stop()
+
+
+def describe_start(event: events.TrainingStarted) -> str:
+    """What is about to be trained, in a line."""
+    held_out = f" + {event.validation_rows:,} to validate" if event.validation_rows else ""
+    return (
+        f"{event.rows:,} rows{held_out}, {event.workers} workers, "
+        f"{event.parameters:,} parameters, {event.steps_per_epoch} steps an epoch"
+    )
+
+
+def display(show: bool) -> PlainProgress | BarProgress | None:
+    """The display that suits where we are."""
+    if not show:
+        return None
+    return BarProgress() if sys.stderr.isatty() and sys.stdout.isatty() else PlainProgress()
+
+
+def warn(event: events.Event) -> None:
+    """Turn a caution into a Python warning on the driver."""
+    if isinstance(event, events.Caution):
+        warnings.warn(event.message, UserWarning, stacklevel=2)

@@ -1,0 +1,98 @@
+"""Recipe: everything that decides how a network is trained, apart from network and data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole.errors import InputError
+from farandole.training import losses, optimizers, schedules
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How to train. Every field changes what happens, or raises.
+
+    >>> Recipe(epochs=5, learning_rate=0.1).check()
+    >>> Recipe(epochs=0).check()
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: epochs must be a positive integer. Received: epochs=0
+    """
+
+    loss: Any = "cross_entropy"
+    """A name, a torch loss, any callable (outputs, *targets), or a list with one for each target."""
+    optimizer: Any = "adam"
+    """A name, a torch.optim class, or a callable that takes the parameters."""
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of the optimizer, such as {"momentum": 0.9}."""
+    learning_rate: float = 1e-3
+    epochs: int = 1
+    batch_size: int = 32
+    """Rows of one *global* batch: more workers change the speed, not the optimisation."""
+    shuffle: bool = True
+    seed: int = 0
+    metrics: Sequence[Any] | Mapping[str, Any] | None = None
+    """Names, or torchmetrics objects (also as {name: metric}); None: what suits the loss."""
+    class_weights: Sequence[float] | None = None
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    accumulation: int = 1
+    """Batches that are summed into one update."""
+    schedule: str | Callable[..., Any] | None = None
+    """A name, or a callable that takes the optimizer and returns a torch scheduler."""
+    schedule_per: str = "step"
+    warmup: int = 0
+    """Updates over which the learning rate rises from nothing."""
+    precision: str = "float32"
+    """"bfloat16" runs the forward pass under autocast; weights keep their precision."""
+    patience: int | None = None
+    """Epochs without improvement after which to stop; None: never."""
+    monitor: str | None = None
+    """The history column to watch; None: validation_loss, or train_loss without validation."""
+    min_delta: float = 0.0
+    restore_best: bool = True
+    """After early stopping, keep the best epoch's weights, not the last one's."""
+    max_steps: int | None = None
+    max_seconds: float | None = None
+    stop_on_nan: bool = True
+
+    def check(self) -> None:
+        """Raise for the first field that can't be meant."""
+        for name in ("epochs", "batch_size", "accumulation"):
+            _check_integer(name, getattr(self, name), least=1)
+        for name in ("patience", "max_steps"):
+            if getattr(self, name) is not None:
+                _check_integer(name, getattr(self, name), least=1)
+        _check_integer("warmup", self.warmup, least=0)
+        _check_integer("seed", self.seed, least=0)
+        for name in ("learning_rate", "clip_norm", "clip_value", "max_seconds"):
+            if getattr(self, name) is not None:
+                _check_positive(name, getattr(self, name))
+        _check_choice("schedule_per", self.schedule_per, ("step", "epoch"))
+        _check_choice("precision", self.precision, ("float32", "bfloat16"))
+        if self.class_weights is not None and min(self.class_weights) < 0:
+            raise InputError(f"class_weights must not be negative. Received: {self.class_weights}")
+        losses.resolve(self.loss)
+        optimizers.check(self.optimizer)
+        schedules.check(self.schedule)
+
+
+def _check_integer(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        kind = "a positive integer" if least == 1 else "an integer that is not negative"
+        raise InputError(f"{name} must be {kind}. Received: {name}={value!r}")
+
+
+def _check_positive(name: str, value: Any) -> None:
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (good and math.isfinite(value) and value > 0):
+        raise InputError(f"{name} must be a positive number. Received: {name}={value!r}")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        wanted = " or ".join(map(repr, choices))
+        raise InputError(f"{name} must be {wanted}. Received: {name}={value!r}")

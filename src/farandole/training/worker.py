@@ -1,0 +1,186 @@
+"""What a worker does to train: load its shard, look at it together with the others, run the loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import nn
+
+from farandole.artifact import Signature
+from farandole.data.loader import Loader, split
+from farandole.data.schema import Columns
+from farandole.data.shards import Shard, Storage, write_shard
+from farandole.data.source import Source
+from farandole.errors import InputError
+from farandole.parallel.base import Strategy
+from farandole.training import events, losses, metrics
+from farandole.training.examination import (
+    Report,
+    check_reports,
+    everybody,
+    examine_labels,
+    floating_of,
+    raise_for,
+    sign,
+)
+from farandole.training.loop import Loop, Progress
+from farandole.training.recipe import Recipe
+from farandole.training.step import Batcher, Stepper
+from farandole.world import World
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """All that a worker is told."""
+
+    network: nn.Module
+    recipe: Recipe
+    columns: Columns
+    source: Source
+    strategy: Strategy
+    validation: float | None = None
+    """The fraction of rows to hold out, where no column marks them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the leader brings home; the others bring only their timings."""
+
+    seconds: dict[str, float]
+    signature: Signature | None = None
+    state: dict[str, torch.Tensor] | None = None
+    progress: Progress = field(default_factory=Progress)
+
+
+def load(
+    job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]
+) -> Shard:
+    """Drain this worker's rows into its shard."""
+    names = job.columns.names
+    batches = job.source.batches(rank, size, names, fed)
+    return write_shard(batches, names, Storage(floating_of(job.network)))
+
+
+def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
+    """Train, as a member of the ring."""
+    start = time.perf_counter()
+    with torch.random.fork_rng(devices=[]):  # the caller's own random numbers stay as they were
+        torch.manual_seed(job.recipe.seed + world.rank)
+        try:
+            loop, network, signature = _prepare(job, world, shard)
+            prepared = time.perf_counter()
+            progress = loop.run()
+        finally:
+            shard.close()
+    ended = time.perf_counter()
+    seconds = {**world.seconds, "check": prepared - start, "train": ended - prepared}
+    if not world.is_leader:
+        return Outcome(seconds)
+    world.link.tell(events.TrainingEnded(reason=progress.reason, seconds=ended - prepared))
+    state = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
+    return Outcome(seconds, signature, state, progress)
+
+
+def _prepare(
+    job: TrainingJob, world: World, shard: Shard
+) -> tuple[Loop, nn.Module, Signature]:
+    recipe, columns = job.recipe, job.columns
+    loss = losses.resolve(recipe.loss)
+    report = check_reports(everybody(Report.of(shard), world.size))
+    network = job.network.to(world.device)
+    signature = sign(network, columns, report, loss)
+    _fill_empty(shard, report)
+    _check_labels(shard, columns, loss, signature, world)
+    held_out = columns.validation or job.validation
+    rows, validation = split(shard, job.source.placement, report.rows, recipe.seed, held_out)
+    sync = job.strategy.attach(network, world)
+    both = torch.from_numpy(rows.sizes).double(), torch.tensor([float(len(validation.numbers))])
+    totals = sync.reduce_sums(torch.cat([both[0], both[1].double()])).long()
+    sizes, validation_rows = totals[:-1].numpy(), int(totals[-1])
+    loader = Loader(
+        shard,
+        rows,
+        sizes,
+        report.rows,
+        rank=world.rank,
+        size=world.size,
+        batch_size=recipe.batch_size,
+        seed=recipe.seed,
+        shuffle=recipe.shuffle,
+    )
+    _announce(job, world, loader, network, validation_rows, held_out)
+    weights = recipe.class_weights or losses.class_weights_of(recipe.loss)
+    weighted = weights is not None or columns.weight is not None
+    loop = Loop(
+        network,
+        recipe,
+        metrics.resolve(recipe.metrics, loss),
+        world=world,
+        sync=sync,
+        stepper=Stepper(network, loss, recipe.precision, world.device, weighted),
+        batcher=Batcher(shard, columns, signature, loss, weights, world.device),
+        loader=loader,
+        validation=validation,
+        validation_rows=validation_rows,
+        head=signature.head,
+    )
+    return loop, network, signature
+
+
+def _check_labels(
+    shard: Shard, columns: Columns, loss: losses.Loss, signature: Signature, world: World
+) -> None:
+    mine = examine_labels(shard, columns, loss, signature.outputs)
+    reports = everybody(mine, world.size)
+    raise_for(sum((report.problems for report in reports), []))
+    classes = set().union(*(report.classes for report in reports))
+    if signature.is_classifier and len(classes) == 1:
+        _caution(world, f"All labels are {classes.pop()}: there is only one class to learn.")
+
+
+def _announce(
+    job: TrainingJob,
+    world: World,
+    loader: Loader,
+    network: nn.Module,
+    validation_rows: int,
+    held_out: Any,
+) -> None:
+    if loader.total == 0:
+        raise InputError(f"All {validation_rows:,} rows are for validation: none is left to train on.")
+    if held_out and validation_rows == 0:
+        _caution(world, "No row was chosen for validation, so there is none.")
+    if loader.total < world.size:
+        _caution(
+            world,
+            f"There are {loader.total} rows for {world.size} workers: "
+            f"at least {world.size - loader.total} of them have nothing to do.",
+        )
+    if world.is_leader:
+        world.link.tell(
+            events.TrainingStarted(
+                rows=loader.total,
+                validation_rows=validation_rows,
+                workers=world.size,
+                epochs=job.recipe.epochs,
+                steps_per_epoch=loader.steps,
+                parameters=sum(p.numel() for p in network.parameters()),
+            )
+        )
+
+
+def _fill_empty(shard: Shard, report: Report) -> None:
+    """A worker without rows learns from the others what its columns would look like."""
+    if len(shard) == 0:
+        for name, shape in report.shapes.items():
+            shard.columns[name] = torch.empty(0, *shape, dtype=getattr(torch, report.dtypes[name]))
+
+
+def _caution(world: World, message: str) -> None:
+    if world.is_leader:
+        world.link.tell(events.Caution(message=message))

@@ -1,0 +1,87 @@
+"""World: what a worker knows about the ring it stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Link(Protocol):
+    """A worker's line to the driver. It may be dead: telling never fails and never blocks."""
+
+    def tell(self, message: object) -> None:
+        """Send one picklable message to the driver."""
+
+    def stop_requested(self) -> bool:
+        """Whether the driver asked for an orderly end (Ctrl-C)."""
+
+
+class SilentLink:
+    """A line that nobody listens to."""
+
+    def tell(self, message: object) -> None:
+        """Drop the message."""
+
+    def stop_requested(self) -> bool:
+        """Nobody can ask."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Rank, size and neighbours of one worker.
+
+    >>> world = World(rank=1, size=4, local_rank=1, local_size=2)
+    >>> world.is_leader, world.right, world.left
+    (False, 2, 0)
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    addresses: tuple[str, ...] = ("127.0.0.1",)
+    device: str = "cpu"
+    link: Link = field(default_factory=SilentLink, repr=False, compare=False)
+    seconds: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
+    """What it took to come here, by phase (`read`, `ring-up`)."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is rank 0, which speaks for all."""
+        return self.rank == 0
+
+    @property
+    def right(self) -> int:
+        """The rank that this one sends to in a ring."""
+        return (self.rank + 1) % self.size
+
+    @property
+    def left(self) -> int:
+        """The rank that this one receives from in a ring."""
+        return (self.rank - 1) % self.size
+
+
+_current: ContextVar[World | None] = ContextVar("farandole_world", default=None)
+
+
+def current_world() -> World:
+    """The world of the worker that calls; a world of one outside of a ring.
+
+    >>> current_world().rank, current_world().size
+    (0, 1)
+    """
+    return _current.get() or World()
+
+
+@contextmanager
+def entered(world: World) -> Iterator[World]:
+    """Make `world` the current one for the body of a `with`."""
+    token = _current.set(world)
+    try:
+        yield world
+    finally:
+        _current.reset(token)

@@ -1,0 +1,290 @@
+"""Who may call whom: the rows of the design, held over the AST of src/farandole.
+
+A room is a file or a folder directly under src/farandole, named without its suffix. It
+imports from itself and from rows above it (a smaller number), never from its own row or
+from a row below. What the rows can't say stands in the tables under them. A new room has to
+be given a place here before anything else is green.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src" / "farandole"
+
+ROWS = (
+    ("errors",),  # apart from the three below, which raise them
+    ("world", "artifact", "_spark"),
+    ("networks", "data", "engines", "parallel"),
+    ("training", "inference", "plan"),
+    ("launch", "fit"),  # where farandole.run and farandole.train live
+    ("spark", "tuning", "features", "forecast"),
+    ("serving", "report"),
+    ("doctor*", "demo*", "cli", "__main__"),
+)
+
+# Rooms that may use some rooms above them only; the first two rows are open to everyone.
+ONLY = {
+    "training": {"parallel", "data"},
+    "inference": {"networks"},
+    "plan": {"parallel"},
+    "serving": {"inference"},
+}
+
+# Neighbours in a row that may know each other, and in which direction.
+NEIGHBOURS = {
+    ("fit", "launch"),
+    ("cli", "doctor*"),
+    ("cli", "demo*"),
+    ("__main__", "cli"),
+}
+
+# `farandole` itself gathers the public names, `farandole.testing` the contract suites. Both
+# import what they like. Only the commands of the last row may go through the first, and
+# nothing but tests uses the second.
+FACADE = "__init__"
+TESTING = "testing"
+
+# The files that may import pyspark at all, and the one that may reach into its insides.
+PYSPARK = (
+    "_spark.py",
+    "engines/spark.py",
+    "data/source*.py",
+    "data/spark*.py",
+    "inference/udf.py",
+    "spark/*",
+    "testing/*",
+    "cli.py",
+    "doctor*.py",
+    "demo*.py",
+)
+INTERNALS = "_spark.py"
+
+# Rooms that are of no use without pyspark. All others can be imported where it is missing.
+NEEDS_PYSPARK = {"spark", "_spark", TESTING}
+
+# `_jvm`, `_jsc`, `_jdf`, `_java_obj` …, but not a job, a join or JSON of our own.
+JAVA_HANDLE = re.compile(r"_j(?!ob|oin|son|itter)\w+")
+SPARK_CONTEXTS = {"SparkContext", "sparkContext", "sc", "_sc"}
+
+
+def pattern_of(room: str) -> str | None:
+    """Give the table's name for a room: itself, or the pattern that it falls under."""
+    return next((p for row in ROWS for p in row if fnmatchcase(room, p)), None)
+
+
+def row_of(pattern: str) -> int:
+    return next(number for number, row in enumerate(ROWS) if pattern in row)
+
+
+def may_import(importer: str, imported: str) -> bool:
+    """Say whether the tables let one room import another."""
+    if importer in {imported, FACADE, TESTING}:
+        return True
+    here = pattern_of(importer)
+    if here is None or imported == TESTING:
+        return False
+    if imported == FACADE:
+        return row_of(here) == len(ROWS) - 1
+    there = pattern_of(imported)
+    if there is None:
+        return False
+    if row_of(there) >= row_of(here):
+        return here == there or (here, there) in NEIGHBOURS
+    return row_of(there) < 2 or there in ONLY.get(here, {there})
+
+
+def may_use_spark(path: str) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in PYSPARK)
+
+
+def room_of(file: Path, source: Path) -> str:
+    return file.relative_to(source).parts[0].removesuffix(".py")
+
+
+def imported_names(tree: ast.AST, package: list[str]) -> Iterator[tuple[int, str]]:
+    """Give (line, absolute dotted name) of each import, lazy ones and literal import_module too.
+
+    `from a import b` counts as `a.b`: whether b is a module is for the reader to decide.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = [*base, *filter(None, [node.module])]
+            yield from ((node.lineno, ".".join([*base, alias.name])) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield node.lineno, first.value
+
+
+def target_room(name: str, source: Path) -> str | None:
+    """Give the room that a dotted name leads to; None if it is somebody else's package."""
+    top, _, rest = name.partition(".")
+    if top != source.name or rest == "__version__":
+        return None
+    room = rest.partition(".")[0]
+    exists = (source / room).is_dir() or (source / f"{room}.py").is_file()
+    return room if room and exists else FACADE
+
+
+def touches_internals(node: ast.AST) -> bool:
+    """Say whether a node reads a Java handle or a private attribute of a SparkContext."""
+    if isinstance(node, ast.Attribute):
+        owner = ast.unparse(node.value).rpartition(".")[2]
+        private = node.attr.startswith("_") and not node.attr.startswith("__")
+        handle = JAVA_HANDLE.fullmatch(node.attr) is not None
+        return handle or (private and owner in SPARK_CONTEXTS)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in {"getattr", "hasattr"}:
+        name = node.args[1] if len(node.args) > 1 else None
+        return (
+            isinstance(name, ast.Constant)
+            and isinstance(name.value, str)
+            and JAVA_HANDLE.fullmatch(name.value) is not None
+        )
+    return False
+
+
+def violations(source: Path) -> list[str]:
+    """List what breaks the tables in a source tree, a line each: file:line and what it does."""
+    found = []
+    for file in sorted(source.rglob("*.py")):
+        path = file.relative_to(source).as_posix()
+        room = room_of(file, source)
+        package = [source.name, *file.relative_to(source).parts[:-1]]
+        tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
+        for line, name in imported_names(tree, package):
+            target = target_room(name, source)
+            if target is not None and not may_import(room, target):
+                found.append(f"{path}:{line} imports {name}: {room} may not use {target}")
+            if name.partition(".")[0] in {"pyspark", "py4j"} and not may_use_spark(path):
+                found.append(f"{path}:{line} imports {name}: only some files may use Spark")
+        if path != INTERNALS:
+            found += [
+                f"{path}:{node.lineno} touches Spark internals: {ast.unparse(node)}"
+                for node in ast.walk(tree)
+                if isinstance(node, ast.expr) and touches_internals(node)
+            ]
+    return found
+
+
+def strangers(source: Path) -> list[str]:
+    """List the rooms that have no place in the tables."""
+    rooms = {room_of(file, source) for file in source.rglob("*.py")}
+    return sorted(r for r in rooms if pattern_of(r) is None and r not in {FACADE, TESTING})
+
+
+def test_rooms_import_only_what_the_rows_allow() -> None:
+    assert violations(SOURCE) == []
+
+
+def test_every_room_has_a_row() -> None:
+    assert strangers(SOURCE) == []
+
+
+def test_the_tables_name_rooms_of_the_rows() -> None:
+    rooms = {room for row in ROWS for room in row}
+    named = {*ONLY, *(room for pair in NEIGHBOURS for room in pair)}.union(*ONLY.values())
+    assert named <= rooms
+
+
+# Each line: a file, what it holds, and a part of the complaint. No complaint: it is allowed.
+CASES = [
+    ("world.py", "from farandole.errors import Oops", None),
+    ("errors.py", "from farandole.world import World", "errors may not use world"),
+    ("data/loader.py", "from .schema import Schema", None),
+    ("data/loader.py", "from farandole.data import schema", None),
+    ("data/loader.py", "from ..engines import local", "data may not use engines"),
+    ("data/loader.py", "from .. import engines", "data may not use engines"),
+    ("data/loader.py", "import farandole.engines.local", "data may not use engines"),
+    ("data/loader.py", "def f():\n    import farandole.engines", "data may not use engines"),
+    ("data/loader.py", "importlib.import_module('farandole.engines')", "may not use engines"),
+    ("data/loader.py", "from farandole import fit", "data may not use fit"),
+    ("data/loader.py", "from farandole import World", "data may not use __init__"),
+    ("data/loader.py", "from farandole import __version__", None),
+    ("data/deep/er.py", "from ...engines import local", "data may not use engines"),
+    ("training/loop.py", "from farandole.parallel import ring", None),
+    ("training/loop.py", "from farandole.world import World", None),
+    ("training/loop.py", "from farandole.networks import mlp", "training may not use networks"),
+    ("training/loop.py", "from farandole.inference import x", "training may not use inference"),
+    ("inference/predictor.py", "from farandole.artifact import load", None),
+    ("serving/app.py", "from farandole.fit import train", "serving may not use fit"),
+    ("fit.py", "from farandole.launch import run", None),
+    ("launch.py", "from farandole.fit import train", "launch may not use fit"),
+    ("cli.py", "from farandole.demo_digits import main", None),
+    ("cli.py", "import farandole", None),
+    ("demo.py", "from farandole.demo_digits import main", None),
+    ("demo.py", "from farandole.cli import main", "demo may not use cli"),
+    ("spark/estimator.py", "from farandole.testing import suite", "may not use testing"),
+    ("testing/suite.py", "from farandole.spark import TorchEstimator", None),
+    ("spark/estimator.py", "from pyspark.ml import Estimator", None),
+    ("engines/spark.py", "def f():\n    from pyspark import BarrierTaskContext", None),
+    ("engines/local.py", "from pyspark import BarrierTaskContext", "only some files"),
+    ("fit.py", "def f():\n    import pyspark.sql", "only some files"),
+    ("spark/estimator.py", "df.sparkSession._jvm.System", "internals"),
+    ("spark/estimator.py", "df._jdf", "internals"),
+    ("spark/estimator.py", "spark.sparkContext._conf", "internals"),
+    ("spark/estimator.py", "getattr(spark, '_jsparkSession')", "internals"),
+    ("spark/estimator.py", "self._job, self._joined, self._json", None),
+    ("_spark.py", "spark._jsparkSession", None),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "complaint"), CASES)
+def test_the_checker_sees(tmp_path: Path, path: str, text: str, complaint: str | None) -> None:
+    source = tmp_path / "farandole"
+    neighbours = ["errors.py", "world.py", "artifact.py", "launch.py", "fit.py", "cli.py"]
+    neighbours += ["demo_digits.py", "__init__.py"]
+    neighbours += [f"{room}/__init__.py" for room in ("data", "engines", "networks", "parallel")]
+    neighbours += [f"{room}/__init__.py" for room in ("inference", "spark", "testing")]
+    for name in neighbours:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).touch()
+    (source / path).parent.mkdir(parents=True, exist_ok=True)
+    (source / path).write_text(text)
+
+    found = violations(source)
+
+    if complaint is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert found[0].startswith(f"{path}:")
+        assert complaint in found[0]
+
+
+def test_the_checker_sees_an_unknown_room(tmp_path: Path) -> None:
+    (tmp_path / "utils").mkdir()
+    (tmp_path / "utils" / "__init__.py").touch()
+    (tmp_path / "__init__.py").touch()
+    (tmp_path / "demo_digits.py").touch()
+    assert strangers(tmp_path) == ["utils"]
+
+
+def python(code: str) -> str:
+    """Run code in a fresh interpreter and give what it prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_farandole_imports_neither_torch_nor_pyspark() -> None:
+    heavy = "{'torch', 'pyspark', 'pandas', 'pyarrow'} & set(sys.modules)"
+    assert python(f"import sys, farandole; print(sorted({heavy}))") == "[]"
+
+
+def test_only_the_spark_rooms_need_pyspark() -> None:
+    rooms = {room_of(file, SOURCE) for file in SOURCE.rglob("*.py")}
+    names = sorted(f"farandole.{room}" for room in rooms - NEEDS_PYSPARK - {FACADE, "__main__"})
+    code = "import sys, importlib; sys.modules['pyspark'] = None\n"
+    python(code + f"for name in {names}: importlib.import_module(name)")
