@@ -34,7 +34,7 @@ ROWS = (
 # Rooms that may use some rooms above them only; the first two rows are open to everyone.
 ONLY = {
     "training": {"parallel", "data"},
-    "inference": {"networks"},
+    "inference": {"networks", "data"},
     "plan": {"parallel"},
     "serving": {"inference"},
 }

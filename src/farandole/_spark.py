@@ -17,7 +17,7 @@ _LOCAL_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?$")
 
 
 def active_session() -> SparkSession | None:
-    """The active session, or None; starts nothing and imports Spark only if somebody already did."""
+    """The active session, or None; starts nothing, and doesn't import Spark by itself."""
     import sys
 
     if "pyspark.sql" not in sys.modules:

@@ -40,8 +40,8 @@ class NotEnoughSlots(LaunchError):
 
     def __str__(self) -> str:
         return (
-            f"{self.wanted} workers were asked for, but only {self.slots} tasks can run at the same "
-            f"time here. Use at most {self.slots} workers, or give Spark more cores "
+            f"{self.wanted} workers were asked for, but only {self.slots} tasks can run at the "
+            f"same time here. Use at most {self.slots} workers, or give Spark more cores "
             "(local[N], more executors, or a smaller spark.task.cpus)."
         )
 
@@ -57,8 +57,8 @@ class WorkerMissing(LaunchError):
     def __str__(self) -> str:
         names = ", ".join(f"rank {rank}" for rank in self.ranks)
         return (
-            f"{names} did not arrive within {self.seconds:g} s. Its data may still be loading, or its "
-            "process may have died: look at its log, or allow more time with timeout=."
+            f"{names} did not arrive within {self.seconds:g} s. Its data may still be loading, or "
+            "its process may have died: look at its log, or allow more time with timeout=."
         )
 
 

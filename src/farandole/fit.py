@@ -61,7 +61,9 @@ class TrainingResult:
     @property
     def artifact(self) -> Artifact:
         """What gets saved."""
-        rows = [{str(k): float(v) for k, v in row.items()} for row in self.history.to_dict("records")]
+        rows = [
+            {str(k): float(v) for k, v in row.items()} for row in self.history.to_dict("records")
+        ]
         return Artifact(self.network, self.signature, tuple(rows))
 
     def save(
@@ -97,17 +99,19 @@ def train(
             if it takes only one. By default "features", else all columns that play no other part.
         label: column(s) to learn.
         weight: a column of row weights.
-        validation: a fraction of the rows (chosen by the seed), or a boolean column that marks them.
+        validation: a fraction of the rows (chosen by the seed), or a boolean column that marks
+            them.
         num_workers: how many workers share each batch.
-        engine: "local", "spark" or an engine. By default a Spark DataFrame is trained on where it is,
-            and all else on this machine.
+        engine: "local", "spark" or an engine. By default a Spark DataFrame is trained on where
+            it is, and all else on this machine.
         strategy: how workers share the work; "allreduce".
-        initial_weights: a state dict, a module, a result, or the path of a saved network to start from.
+        initial_weights: what to start from: a state dict, a module, a result, or the path of a
+            saved network.
         timeout: seconds that a worker waits for its peers.
         progress: show a progress bar (plain lines where there is no terminal).
         observer: is called with every event on the driver.
         **recipe: everything else that `farandole.training.Recipe` has: loss, optimizer,
-            learning_rate, epochs, batch_size, shuffle, seed, metrics, clip_norm, schedule, patience …
+            learning_rate, epochs, batch_size, shuffle, seed, metrics, schedule, patience …
 
     >>> import pandas as pd, torch
     >>> table = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "label": [1.0, 3.0, 5.0, 7.0]})
@@ -303,11 +307,12 @@ def _result(network: nn.Module, outcomes: list[Outcome]) -> TrainingResult:
     progress = leader.progress
     if progress.reason == INTERRUPTED and not progress.history:
         raise KeyboardInterrupt
-    assert leader.signature is not None and leader.state is not None
+    assert leader.signature is not None
+    assert leader.state is not None
     if progress.reason not in _GOOD_ENDS:
         warnings.warn(
-            f"Training ended after epoch {len(progress.history)}: {progress.reason}. The network is "
-            "that of the last finished epoch.",
+            f"Training ended after epoch {len(progress.history)}: {progress.reason}. The network "
+            "is that of the last finished epoch.",
             UserWarning,
             stacklevel=3,
         )

@@ -31,7 +31,7 @@ def describe(network: nn.Module) -> dict[str, Any] | None:
 
 
 def build(description: dict[str, Any]) -> nn.Module:
-    """A network with fresh weights from its description; only classes of torch.nn are ever called."""
+    """A network with fresh weights; only classes of torch.nn are ever called."""
     name = description["class"]
     kind = getattr(nn, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, nn.Module)):

@@ -132,9 +132,9 @@ def _write_program(artifact: Artifact, folder: Path, allow_pickle: bool) -> str:
             (folder / "network.pickle").write_bytes(cloudpickle.dumps(artifact.network))
             return "pickle"
         raise ArtifactError(
-            "This network is neither a Sequential of torch.nn layers nor exportable by torch.export "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}). Save it "
-            "with allow_pickle=True if those who load it trust you: loading a pickle runs code."
+            "This network is neither a Sequential of torch.nn layers nor exportable by "
+            f"torch.export ({type(error).__name__}: {str(error)[:200]}). Save it with "
+            "allow_pickle=True if those who load it trust you: loading a pickle runs code."
         ) from error
 
 
@@ -165,8 +165,8 @@ def _read_network(
         return _Program(torch.export.load(folder / "network.pt2").module())
     if not allow_pickle:
         raise ArtifactError(
-            f"{str(folder)!r} holds a pickled network, and loading a pickle runs code. If you trust "
-            "where it comes from, load it with allow_pickle=True."
+            f"{str(folder)!r} holds a pickled network, and loading a pickle runs code. If you "
+            "trust where it comes from, load it with allow_pickle=True."
         )
     module = pickle.loads((folder / "network.pickle").read_bytes())
     assert isinstance(module, nn.Module)

@@ -74,7 +74,9 @@ def _lists(name: str, column: pa.Array) -> Array:
     if pa.types.is_fixed_size_list(column.type):
         length = column.type.list_size
     else:
-        length = _common(name, pc.list_value_length(column).to_numpy(zero_copy_only=False), "values")
+        length = _common(
+            name, pc.list_value_length(column).to_numpy(zero_copy_only=False), "values"
+        )
     inner = to_numpy(name, column.flatten())
     return inner.reshape(rows, length, *inner.shape[1:])
 

@@ -99,7 +99,7 @@ class Loader:
             start = end
 
     def _plan(self, epoch: int) -> tuple[torch.Tensor, Array]:
-        """The row numbers of a whole epoch in the order of their steps, and where each step ends."""
+        """The row numbers of an epoch in the order of their steps, and where each step ends."""
         if self._shuffle:
             order, step = self._shuffled(epoch)
         else:

@@ -100,12 +100,15 @@ def _cuts_at(sizes: Array, phases: Array, ends: Array) -> Array:
     room = _before(high / cells, sizes, phases) - counts
     lacking = ends - counts.sum(axis=1)
     # What is left falls into one cell: taken in the order of the shards.
-    return counts + np.clip(lacking[:, None] - (np.cumsum(room, axis=1) - room), 0, room)
+    return np.asarray(
+        counts + np.clip(lacking[:, None] - (np.cumsum(room, axis=1) - room), 0, room)
+    )
 
 
 def _before(times: Array, sizes: Array, phases: Array) -> Array:
     """How many rows of each shard happen before each of the times."""
-    return np.clip(np.ceil(times[:, None] * sizes - phases), 0, sizes).astype(np.int64)
+    counts: Array = np.clip(np.ceil(times[:, None] * sizes - phases), 0, sizes)
+    return counts.astype(np.int64)
 
 
 def ordered_steps(positions: Array, rows: int, used: int, batch: int) -> Array:

@@ -44,7 +44,7 @@ class Drive:
     """One growing array on disk."""
 
     def __init__(self, folder: str) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         self.dtype: np.dtype[Any] | None = None
         self.shape: tuple[int, ...] = ()
         self.rows = 0
@@ -112,9 +112,7 @@ class Shard:
             drive.close()
 
 
-def write_shard(
-    batches: Iterable[pa.RecordBatch], names: Sequence[str], storage: Storage
-) -> Shard:
+def write_shard(batches: Iterable[pa.RecordBatch], names: Sequence[str], storage: Storage) -> Shard:
     """Drain Arrow batches into a shard, noting every row that can't be used."""
     folder = scratch_folder()
     drives = {name: Drive(folder) for name in names}
@@ -175,7 +173,7 @@ def scratch_folder() -> str:
 
 
 def _write_all(file: IO[bytes], array: Array) -> None:
-    view = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+    view = memoryview(array.reshape(-1).view(np.uint8).data) if array.size else memoryview(b"")
     while len(view):  # an unbuffered write may be partial
         view = view[file.write(view) :]
 

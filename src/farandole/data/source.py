@@ -42,7 +42,10 @@ class Placement(Enum):
 class Source(Protocol):
     """Rows that each worker can read its share of by itself."""
 
-    placement: Placement
+    @property
+    def placement(self) -> Placement:
+        """How its keys fall into virtual shards."""
+        ...
 
     def schema(self) -> pa.Schema:
         """The Arrow schema of all columns."""

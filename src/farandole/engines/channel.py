@@ -6,12 +6,13 @@ live progress and no more.
 
 from __future__ import annotations
 
+import os
 import queue
 import secrets
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection, Listener
 
@@ -58,16 +59,16 @@ class Inbox:
         self._threads[0].start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._closed = True
         self._wake()
         self._threads[0].join(5)
-        for thread in self._threads[1:]:  # workers have closed their ends: read what is left
-            thread.join(2)
+        for thread in self._threads[1:]:  # workers have hung up: read what is left
+            thread.join(2 if kind is None else 0.2)
         self._listener.close()
         with self._lock:
             for line in self._lines:
-                line.close()
+                _hang_up(line)
 
     @property
     def connected(self) -> int:
@@ -79,11 +80,12 @@ class Inbox:
         with self._lock:
             self._stopping = True
             for line in self._lines:
-                _try(lambda line=line: line.send(STOP))  # type: ignore[misc]
+                _sent(line, STOP)
 
     def _wake(self) -> None:
         """accept() notices a closed listener only when somebody knocks."""
-        _try(lambda: socket.create_connection((self.address.host, self.address.port), 2).close())
+        with suppress(OSError):
+            socket.create_connection((self.address.host, self.address.port), 2).close()
 
     def _accept(self) -> None:
         while not self._closed:
@@ -94,7 +96,7 @@ class Inbox:
             with self._lock:
                 self._lines.append(line)
                 if self._stopping:
-                    _try(lambda line=line: line.send(STOP))  # type: ignore[misc]
+                    _sent(line, STOP)
             thread = threading.Thread(target=self._read, args=(line,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -116,7 +118,9 @@ class Outbox:
         self._rank = rank
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._send_all, args=(address, patience), daemon=True)
+        self._thread = threading.Thread(
+            target=self._send_all, args=(address, patience), daemon=True
+        )
         self._thread.start()
 
     def tell(self, message: object) -> None:
@@ -137,12 +141,12 @@ class Outbox:
         if line is not None:
             threading.Thread(target=self._listen, args=(line,), daemon=True).start()
         while (message := self._queue.get()) is not _END:
-            if line is not None and _try(lambda m=message: line.send((self._rank, m))):  # type: ignore[misc]
-                continue
-            line = None
-            _print_here(self._rank, message)
+            if line is not None and not _sent(line, (self._rank, message)):
+                line = None
+            if line is None:
+                _print_here(self._rank, message)
         if line is not None:
-            _try(line.close)
+            _hang_up(line)
 
     def _listen(self, line: Connection) -> None:
         try:
@@ -161,14 +165,21 @@ def _connect(address: Address, patience: float) -> Connection | None:
         return None
 
 
+def _hang_up(line: Connection) -> None:
+    """Close a line that another thread may be reading: a mere close() would leave it waiting."""
+    with suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
+    line.close()
+
+
 def _print_here(rank: int, message: object) -> None:
     if isinstance(message, Output) and sys.__stderr__ is not None:
         sys.__stderr__.write(f"[rank {rank}] {message.text}\n")
 
 
-def _try(action: Callable[[], object]) -> bool:
+def _sent(line: Connection, message: object) -> bool:
     try:
-        action()
-    except (OSError, ValueError, EOFError):
+        line.send(message)
+    except (OSError, ValueError, EOFError):  # the other end has gone
         return False
     return True

@@ -12,7 +12,7 @@ from farandole.world import World, entered
 
 
 class InlineEngine:
-    """Runs a single worker here. torch.distributed stays uninitialised: there is nobody to talk to."""
+    """Runs a single worker here. It has no peers, so torch.distributed is left alone."""
 
     name = "inline"
 

@@ -184,4 +184,3 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
         process.wait(10)
         if process.stdin is not None:
             process.stdin.close()
-

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 
 from farandole.errors import WorkerMissing
 
@@ -34,13 +35,57 @@ def listen(host: str) -> socket.socket:
     return listener
 
 
+@contextmanager
+def announced(name: str, port: int) -> Iterator[None]:
+    """Tell workers of this host the store's port, under a name only they know.
+
+    An abstract socket needs no file and vanishes with the process. It takes microseconds, where
+    Spark's own barrier looks for news once a second.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as board:
+        board.bind(f"\0{name}")
+        board.listen(1024)
+
+        def answer() -> None:
+            while True:
+                try:
+                    visitor, _ = board.accept()
+                except OSError:
+                    return
+                with visitor:
+                    visitor.sendall(port.to_bytes(4, "big"))
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            board.shutdown(socket.SHUT_RDWR)  # wakes accept
+            thread.join(5)
+
+
+def read_announcement(name: str, timeout: float) -> int:
+    """The port that rank 0 announced under `name` on this host."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visit:
+                visit.settimeout(5)
+                visit.connect(f"\0{name}")
+                return int.from_bytes(visit.recv(4, socket.MSG_WAITALL), "big")
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise WorkerMissing([0], timeout) from error
+            time.sleep(0.005)
+
+
 def open_store(
     rank: int, size: int, host: str, port: int, listener: socket.socket | None, timeout: float
-) -> dist.TCPStore:
+) -> Store:
     """Connect to the store of rank 0, which serves it from `listener`."""
     options: dict[str, Any] = {"master_listen_fd": listener.detach()} if listener else {}
     try:
-        return dist.TCPStore(
+        return TCPStore(
             host,
             port,
             size,
@@ -53,7 +98,7 @@ def open_store(
         raise WorkerMissing([0], timeout) from error
 
 
-def wait_for_all(store: dist.Store, rank: int, size: int, timeout: float) -> None:
+def wait_for_all(store: Store, rank: int, size: int, timeout: float) -> None:
     """Say that this rank has come, and wait for the others, by name."""
     store.set(f"arrived/{rank}", "1")
     try:
@@ -65,7 +110,7 @@ def wait_for_all(store: dist.Store, rank: int, size: int, timeout: float) -> Non
 
 @contextmanager
 def process_group(
-    store: dist.Store, rank: int, addresses: Sequence[str], device: str, timeout: float
+    store: Store, rank: int, addresses: Sequence[str], device: str, timeout: float
 ) -> Iterator[None]:
     """torch.distributed, initialised for the body of a `with`.
 
@@ -108,7 +153,7 @@ def choose_device(local_rank: int, local_size: int) -> str:
     return "cpu"
 
 
-def _has(store: dist.Store, key: str) -> bool:
+def _has(store: Store, key: str) -> bool:
     deadline = time.monotonic() + 5
     try:
         return bool(store.check([key])) and time.monotonic() < deadline

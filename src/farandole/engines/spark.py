@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import pickle
+import secrets
+import sys
 import threading
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +27,7 @@ from farandole.errors import LaunchError, NotEnoughSlots
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from torch._C._distributed_c10d import Store
 
 _CHUNK = 64 << 20
 _RESULT = "rank int, part int, payload binary"
@@ -38,6 +41,8 @@ class BarrierJob:
 
     task: Task
     inbox: Address
+    name: str
+    """Secret and new for every run: under it workers of one host find each other."""
     timeout: float
     fed: bool
     """Whether the rows that arrive are the task's data, or only what makes Spark start it."""
@@ -77,13 +82,16 @@ class SparkEngine:
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
             inbox = stack.enter_context(self._inbox(on_message))
-            job = BarrierJob(task, inbox.address, timeout, rows is not None)
+            name = f"farandole-{secrets.token_hex(16)}"
+            job = BarrierJob(task, inbox.address, name, timeout, rows is not None)
             stage = frame.mapInArrow(partial(_attend, job), _RESULT, barrier=True)
             collecting = _Collecting(self.session, stage)
             return collecting.results(num_workers, inbox, interrupts, task.stoppable)
 
     def _seats(self, count: int) -> DataFrame:
-        return self.session.range(count).repartitionById(count, "id")
+        return (
+            self.session.range(count).selectExpr("int(id) AS seat").repartitionById(count, "seat")
+        )
 
     def _inbox(self, on_message: MessageHandler) -> Inbox:
         try:
@@ -99,7 +107,7 @@ class _Collecting(threading.Thread):
         super().__init__(daemon=True)
         self._session = session
         self._stage = stage
-        self._tag = f"farandole-{uuid.uuid4().hex}"
+        self._tag = f"farandole-{secrets.token_hex(8)}"
         self._table: pa.Table | None = None
         self._error: BaseException | None = None
 
@@ -176,39 +184,84 @@ def _attend(job: BarrierJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 def _work(
     job: BarrierJob, context: Any, batches: Iterator[pa.RecordBatch], outbox: Outbox
 ) -> bytes:
-    from farandole.engines.rendezvous import LOOPBACK, listen, open_store
     from farandole.engines.worker import WorkerFailure, output_to, perform
 
     rank = context.partitionId()
-    hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
-    if len(set(hosts)) == 1:
-        hosts = [LOOPBACK] * len(hosts)
-    listener = listen(hosts[0]) if rank == 0 else None
-    # All tasks of a barrier stage start together, so this exchange is quick; it comes before
-    # the data, while every later wait has a limit and can name who is missing.
-    ports = context.allGather(json.dumps(listener.getsockname()[1] if listener else None))
+    hosts = _hosts(context)
     try:
-        with output_to(outbox):
+        with _meeting(job, context, hosts) as open_store, output_to(outbox):
             result = perform(
                 job.task,
                 rank,
                 hosts,
                 batches if job.fed else _drained(batches),
-                partial(
-                    open_store, rank, len(hosts), hosts[0], json.loads(ports[0]), listener, job.timeout
-                ),
+                open_store,
                 outbox,
                 job.timeout,
             )
             return bytes(cloudpickle.dumps(result))
     except WorkerFailure as error:
         failure = error.failure
-    finally:
-        if listener is not None:
-            listener.close()
     if failure.lost_peer:
         time.sleep(_ECHO_SECONDS)
     raise RuntimeError(f"{failure.summary} {failure.mark()}")
+
+
+def _hosts(context: Any) -> list[str]:
+    """The host of each rank; loopback where all of them are one."""
+    from farandole.engines.rendezvous import LOOPBACK
+
+    hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
+    return [LOOPBACK] * len(hosts) if len(set(hosts)) == 1 else hosts
+
+
+@contextmanager
+def _meeting(job: BarrierJob, context: Any, hosts: list[str]) -> Iterator[Callable[[], Store]]:
+    """Agree on rank 0's store; what is given opens it, once the data is there."""
+    from farandole.engines.rendezvous import listen, open_store
+
+    rank = context.partitionId()
+    listener = listen(hosts[0]) if rank == 0 else None
+    port = listener.getsockname()[1] if listener else None
+    with ExitStack() as stack:
+        if listener is not None:
+            stack.enter_context(listener)
+        one_host = len(set(hosts)) == 1 and sys.platform == "linux"
+        find_port = (_by_name if one_host else _by_barrier)(stack, job, context, port)
+
+        def open_it() -> Store:
+            return open_store(rank, len(hosts), hosts[0], find_port(), listener, job.timeout)
+
+        yield open_it
+
+
+def _by_name(
+    stack: ExitStack, job: BarrierJob, context: Any, port: int | None
+) -> Callable[[], int]:
+    """Workers of one host tell each other the port directly."""
+    from farandole.engines.rendezvous import announced, read_announcement
+
+    if port is None:
+        return partial(read_announcement, job.name, job.timeout)
+    stack.enter_context(announced(job.name, port))
+    return partial(int, port)
+
+
+def _by_barrier(
+    stack: ExitStack, job: BarrierJob, context: Any, port: int | None
+) -> Callable[[], int]:
+    """Spark's barrier passes the port on. It wakes up once a second: meanwhile rows arrive."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="farandole-meeting")
+    stack.callback(pool.shutdown, wait=False)
+    gathered = pool.submit(context.allGather, str(port))
+
+    def found() -> int:
+        try:
+            return int(gathered.result(job.timeout)[0])
+        except FutureTimeout:
+            raise LaunchError(f"Spark's barrier did not open within {job.timeout:g} s.") from None
+
+    return found
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

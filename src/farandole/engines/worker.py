@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 import pyarrow as pa
-import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from farandole.engines.base import Task
 from farandole.engines.channel import Output
@@ -31,7 +31,7 @@ def perform(
     rank: int,
     addresses: Sequence[str],
     batches: Iterator[pa.RecordBatch],
-    open_store: Callable[[], dist.Store],
+    open_store: Callable[[], Store],
     link: Link,
     timeout: float,
 ) -> Any:
@@ -48,7 +48,7 @@ def _load_and_work(
     rank: int,
     addresses: Sequence[str],
     batches: Iterator[pa.RecordBatch],
-    open_store: Callable[[], dist.Store],
+    open_store: Callable[[], Store],
     link: Link,
     timeout: float,
 ) -> Any:

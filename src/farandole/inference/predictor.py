@@ -40,7 +40,9 @@ class Predictor:
     array([1., 0.])
     """
 
-    def __init__(self, network: nn.Module, signature: Signature, *, rows_at_once: int = 4096) -> None:
+    def __init__(
+        self, network: nn.Module, signature: Signature, *, rows_at_once: int = 4096
+    ) -> None:
         self.network = network.eval()
         self.signature = signature
         self._rows_at_once = rows_at_once
@@ -74,7 +76,8 @@ class Predictor:
         parts = [_tensor(array[start : start + self._rows_at_once]) for array in arrays]
         with torch.inference_mode():
             output = self.network(*self.signature.arguments(parts))
-        return output[0] if isinstance(output, tuple | list) else output
+        first: torch.Tensor = output[0] if isinstance(output, tuple | list) else output
+        return first
 
     def _checked(self, name: str, column: Any, shape: tuple[int, ...]) -> Array:
         try:

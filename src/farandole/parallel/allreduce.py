@@ -85,7 +85,9 @@ class FlatGradients:
         for dtype in (torch.float64, torch.float32):
             if dtype in self._flats:
                 return self._flats[dtype][-_TAIL:]
-        self._flats[torch.float32] = torch.zeros(_TAIL, device=next(iter(self._flats.values())).device)
+        self._flats[torch.float32] = torch.zeros(
+            _TAIL, device=next(iter(self._flats.values())).device
+        )
         return self._flats[torch.float32]
 
 

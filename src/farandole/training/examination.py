@@ -59,7 +59,7 @@ def check_reports(reports: Sequence[Report]) -> Report:
     rows = sum(report.rows for report in reports)
     if rows == 0:
         raise InputError("There are no rows to train on: the data set is empty.")
-    raise_for(sum((report.problems for report in reports), []))
+    raise_for([bad for report in reports for bad in report.problems])
     filled = [report for report in reports if report.rows]
     for report in filled[1:]:
         for name, shape in report.shapes.items():

@@ -81,9 +81,7 @@ class Loop:
             updates_per_epoch=per_epoch,
         )
         default = "validation_loss" if self._validates else "train_loss"
-        self._stopping = EarlyStopping(
-            recipe.monitor or default, recipe.patience, recipe.min_delta
-        )
+        self._stopping = EarlyStopping(recipe.monitor or default, recipe.patience, recipe.min_delta)
         self._kept: State | None = None
         self._start = time.perf_counter()
         self._reported = self._start
@@ -158,9 +156,7 @@ class Loop:
                 batch = self._batcher(rows)
                 loss += float(self._stepper.learn(batch, tally))
                 weight += float(batch.weights.sum())
-        mine = Totals(
-            loss, weight, self._world.link.stop_requested(), self._out_of_time()
-        )
+        mine = Totals(loss, weight, self._world.link.stop_requested(), self._out_of_time())
         totals = self._sync.finish(mine)
         if totals.weight > 0 and math.isfinite(totals.loss):
             self._clip()
@@ -194,9 +190,9 @@ class Loop:
         elif progress.reason == _DIVERGED:
             rate = progress.steps[-1][1]
             raise TrainingDiverged(
-                f"The loss became {progress.steps[-1][2]} in update {progress.update + 1}, before the "
-                f"first epoch was over. Lower learning_rate (it was {rate:g}), scale the features, "
-                "or clip gradients with clip_norm."
+                f"The loss became {progress.steps[-1][2]} in update {progress.update + 1}, before "
+                f"the first epoch was over. Lower learning_rate (it was {rate:g}), scale the "
+                "features, or clip gradients with clip_norm."
             )
 
     def _out_of_time(self) -> bool:

@@ -125,7 +125,7 @@ def resolve(loss: Any) -> Loss:
 
 
 def class_weights_of(loss: Any) -> list[float] | None:
-    """The class weights inside a torch loss: they belong to the rows, to be averaged over workers."""
+    """The class weights inside a torch loss: they belong to the rows, to be averaged with them."""
     weight = getattr(loss, "weight", None)
     return weight.tolist() if isinstance(weight, torch.Tensor) and weight.dim() == 1 else None
 

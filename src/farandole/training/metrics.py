@@ -93,7 +93,11 @@ class Tally:
         self._totals = torch.zeros(len(self._sums) + 2, dtype=torch.float64)
 
     def add(
-        self, loss: torch.Tensor, output: Any, targets: Sequence[torch.Tensor], weights: torch.Tensor
+        self,
+        loss: torch.Tensor,
+        output: Any,
+        targets: Sequence[torch.Tensor],
+        weights: torch.Tensor,
     ) -> None:
         """Count one batch: `loss` is the weighted sum over its rows."""
         parts = [loss.detach().double(), weights.sum().double()]

@@ -57,7 +57,7 @@ def make(
 ) -> torch.optim.Optimizer:
     """The optimizer over a network's trainable parameters."""
     parameters = [p for p in network.parameters() if p.requires_grad]
-    kind = NAMES[optimizer.lower()] if isinstance(optimizer, str) else optimizer
+    kind: Any = NAMES[optimizer.lower()] if isinstance(optimizer, str) else optimizer
     if not inspect.isclass(kind):
         made = kind(parameters)
     else:
@@ -68,7 +68,7 @@ def make(
         unknown = [name for name in chosen if name not in accepted]
         if unknown:
             raise InputError(f"{kind.__name__} takes no option {unknown[0]!r}: {list(accepted)}.")
-        made = kind(parameters, lr=learning_rate, **chosen)
+        made = kind(parameters, lr=learning_rate, **chosen)  # type: ignore[call-arg]
     if not isinstance(made, torch.optim.Optimizer):
         raise InputError(f"The optimizer factory returned {type(made).__name__}, not an optimizer.")
     return made

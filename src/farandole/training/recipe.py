@@ -23,7 +23,7 @@ class Recipe:
     """
 
     loss: Any = "cross_entropy"
-    """A name, a torch loss, any callable (outputs, *targets), or a list with one for each target."""
+    """A name, a torch loss, a callable (outputs, *targets), or a list with one for each target."""
     optimizer: Any = "adam"
     """A name, a torch.optim class, or a callable that takes the parameters."""
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)

@@ -76,7 +76,7 @@ class Pace:
         """Advance a torch scheduler that goes by steps."""
         if self._scheduler is None:
             return
-        # Most of torch's schedulers go on from the rate they find: show them theirs, not the warm-up's.
+        # Most schedulers of torch go on from the rate they find: it must not be the warm-up's.
         self._set(self._scheduler.get_last_lr())
         if self._per == "step":
             self._scheduler.step()

@@ -69,9 +69,7 @@ class Batcher:
         return weights
 
 
-def _as_target(
-    label: torch.Tensor, loss: Loss, number: int, signature: Signature
-) -> torch.Tensor:
+def _as_target(label: torch.Tensor, loss: Loss, number: int, signature: Signature) -> torch.Tensor:
     """Labels in the type that the loss wants; a callable gets them as they are."""
     kind = loss.kind_of(number)
     if kind is None:
@@ -112,7 +110,7 @@ class Stepper:
     def learn(self, batch: Batch, tally: Tally) -> torch.Tensor:
         """Add the gradients of a batch's summed loss to those that are there."""
         output, loss = self.forward(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         tally.add(loss, output, batch.targets, batch.weights)
         return loss.detach()
 

@@ -1,10 +1,12 @@
-"""What a worker does to train: load its shard, look at it together with the others, run the loop."""
+"""What a worker does to train: load its shard, check it with the others, run the loop."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -57,10 +59,10 @@ class Outcome:
     progress: Progress = field(default_factory=Progress)
 
 
-def load(
-    job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]
-) -> Shard:
+def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) -> Shard:
     """Drain this worker's rows into its shard."""
+    # torch.optim imports this on first use, which takes over a second: do it while rows arrive.
+    threading.Thread(target=import_module, args=("torch._dynamo",), daemon=True).start()
     names = job.columns.names
     batches = job.source.batches(rank, size, names, fed)
     return write_shard(batches, names, Storage(floating_of(job.network)))
@@ -86,9 +88,7 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
     return Outcome(seconds, signature, state, progress)
 
 
-def _prepare(
-    job: TrainingJob, world: World, shard: Shard
-) -> tuple[Loop, nn.Module, Signature]:
+def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Module, Signature]:
     recipe, columns = job.recipe, job.columns
     loss = losses.resolve(recipe.loss)
     report = check_reports(everybody(Report.of(shard), world.size))
@@ -137,7 +137,7 @@ def _check_labels(
 ) -> None:
     mine = examine_labels(shard, columns, loss, signature.outputs)
     reports = everybody(mine, world.size)
-    raise_for(sum((report.problems for report in reports), []))
+    raise_for([bad for report in reports for bad in report.problems])
     classes = set().union(*(report.classes for report in reports))
     if signature.is_classifier and len(classes) == 1:
         _caution(world, f"All labels are {classes.pop()}: there is only one class to learn.")
@@ -152,7 +152,9 @@ def _announce(
     held_out: Any,
 ) -> None:
     if loader.total == 0:
-        raise InputError(f"All {validation_rows:,} rows are for validation: none is left to train on.")
+        raise InputError(
+            f"All {validation_rows:,} rows are for validation: none is left to train on."
+        )
     if held_out and validation_rows == 0:
         _caution(world, "No row was chosen for validation, so there is none.")
     if loader.total < world.size:

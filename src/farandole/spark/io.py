@@ -1,0 +1,234 @@
+"""Saving and loading under pyspark.ml's rules: metadata by Spark, networks as artifacts.
+
+path/metadata    the params, as every pyspark.ml stage has them
+path/network     the network: safetensors and JSON
+path/objects     only with allowPickle: params that JSON can't hold
+
+Metadata comes last: a folder without it was not finished, and doesn't load.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+
+import cloudpickle
+import torch
+from pyarrow import fs
+from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReader, MLWriter
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from farandole import _spark
+from farandole.artifact import Artifact, build, describe
+from farandole.artifact.folder import plain_state
+from farandole.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from pyspark.ml.param import Params
+    from pyspark.sql import SparkSession
+
+_trusting: ContextVar[bool] = ContextVar("farandole_trusting_pickles", default=False)
+
+
+@contextmanager
+def allow_pickle() -> Iterator[None]:
+    """Inside this `with`, loading may unpickle: only for folders whose origin you trust.
+
+    >>> with allow_pickle():
+    ...     pass
+    """
+    token = _trusting.set(True)
+    try:
+        yield
+    finally:
+        _trusting.reset(token)
+
+
+class _Writer(MLWriter):
+    """Overwrites under Spark Connect too, where pyspark.ml's own way needs a JVM."""
+
+    def _handleOverwrite(self, path: str) -> None:
+        local = _local(_spark.qualified_path(self.sparkSession, path))
+        if local is not None:
+            shutil.rmtree(local, ignore_errors=True)
+        elif not _spark.is_connect(self.sparkSession):
+            super()._handleOverwrite(path)
+        else:
+            target, inside = fs.FileSystem.from_uri(path)
+            target.delete_dir(inside)
+
+
+class ModelWriter(_Writer):
+    """Writes a TorchModel."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._model = model
+
+    def saveImpl(self, path: str) -> None:
+        """The network first, then Spark's metadata."""
+        pickles = bool(self._model.getOrDefault("allowPickle"))
+        with writing(self.sparkSession, path) as folder:
+            self._model.artifact.save(folder / "network", allow_pickle=pickles)
+        DefaultParamsWriter.saveMetadata(self._model, path, self.sparkSession)
+
+
+class ModelReader(MLReader[Any]):
+    """Reads a TorchModel."""
+
+    def __init__(self, cls: type) -> None:
+        super().__init__()
+        self._cls = cls
+
+    def load(self, path: str) -> Any:
+        """Params, then the network."""
+        metadata = _metadata(path, self.sparkSession, self._cls)
+        with reading(self.sparkSession, path) as folder:
+            artifact = Artifact.load(folder / "network", allow_pickle=_trusting.get())
+        model = self._cls(artifact)
+        model._resetUid(metadata["uid"])
+        DefaultParamsReader.getAndSetParams(model, metadata)
+        return model
+
+
+class EstimatorWriter(_Writer):
+    """Writes a TorchEstimator."""
+
+    def __init__(self, estimator: Params) -> None:
+        super().__init__()
+        self._estimator = estimator
+
+    def saveImpl(self, path: str) -> None:
+        """Plain params as JSON, modules as descriptions with weights, the rest only as a pickle."""
+        plain: dict[str, Any] = {}
+        objects: dict[str, Any] = {}
+        with writing(self.sparkSession, path) as folder:
+            for param, value in self._estimator._paramMap.items():
+                if _is_plain(value):
+                    plain[param.name] = value
+                elif not (
+                    isinstance(value, nn.Module) and _write_module(folder, param.name, value)
+                ):
+                    objects[param.name] = value
+            self._write_objects(folder, objects)
+        DefaultParamsWriter.saveMetadata(self._estimator, path, self.sparkSession, paramMap=plain)
+
+    def _write_objects(self, folder: Path, objects: dict[str, Any]) -> None:
+        if not objects:
+            return
+        if not self._estimator.getOrDefault("allowPickle"):
+            names = ", ".join(objects)
+            raise ArtifactError(
+                f"JSON can't describe {names}. Set allowPickle=True if those who load this trust "
+                "you (loading a pickle runs code), or use names and torch.nn layers instead."
+            )
+        (folder / "objects").mkdir(parents=True)
+        (folder / "objects" / "params.pickle").write_bytes(cloudpickle.dumps(objects))
+
+
+class EstimatorReader(MLReader[Any]):
+    """Reads a TorchEstimator."""
+
+    def __init__(self, cls: type) -> None:
+        super().__init__()
+        self._cls = cls
+
+    def load(self, path: str) -> Any:
+        """Params, modules, and pickled objects if they are trusted."""
+        metadata = _metadata(path, self.sparkSession, self._cls)
+        estimator = self._cls()
+        estimator._resetUid(metadata["uid"])
+        DefaultParamsReader.getAndSetParams(estimator, metadata)
+        with reading(self.sparkSession, path) as folder:
+            for spec in sorted(folder.glob("modules/*/network.json")):
+                estimator._set(**{spec.parent.name: _read_module(spec.parent)})
+            pickled = folder / "objects" / "params.pickle"
+            if pickled.exists():
+                estimator._set(**_trusted(pickled))
+        return estimator
+
+
+def _trusted(pickled: Path) -> Any:
+    if not _trusting.get():
+        raise ArtifactError(
+            f"{str(pickled)!r} is a pickle, and loading one runs code. If you trust where it comes "
+            "from, load inside `with farandole.spark.allow_pickle():`."
+        )
+    return pickle.loads(pickled.read_bytes())
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
+
+
+def _write_module(folder: Path, name: str, module: nn.Module) -> bool:
+    description = describe(module)
+    if description is None:
+        return False
+    target = folder / "modules" / name
+    target.mkdir(parents=True)
+    (target / "network.json").write_text(json.dumps(description))
+    save_file(plain_state(module), target / "weights.safetensors")
+    return True
+
+
+def _read_module(folder: Path) -> nn.Module:
+    module = build(json.loads((folder / "network.json").read_text()))
+    state: dict[str, torch.Tensor] = load_file(folder / "weights.safetensors")
+    module.load_state_dict(state, assign=True)
+    return module.train()
+
+
+def _metadata(path: str, session: SparkSession, cls: type) -> dict[str, Any]:
+    expected = f"{cls.__module__}.{cls.__name__}"
+    return dict(DefaultParamsReader.loadMetadata(path, session, expected))
+
+
+@contextmanager
+def writing(session: SparkSession, path: str) -> Iterator[Path]:
+    """A local folder whose content ends up at `path`, wherever that is."""
+    place = _spark.qualified_path(session, path)
+    if (local := _local(place)) is not None:
+        if local.exists():
+            raise ArtifactError(f"{place!r} exists. Choose another path, or write().overwrite().")
+        local.mkdir(parents=True)
+        try:
+            yield local
+        except BaseException:
+            shutil.rmtree(local, ignore_errors=True)
+            raise
+        return
+    with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
+        yield Path(folder)
+        target, inside = fs.FileSystem.from_uri(place)
+        fs.copy_files(folder, inside, destination_filesystem=target)
+
+
+@contextmanager
+def reading(session: SparkSession, path: str) -> Iterator[Path]:
+    """A local folder with the content of `path`."""
+    place = _spark.qualified_path(session, path)
+    if (local := _local(place)) is not None:
+        yield local
+        return
+    with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
+        source, inside = fs.FileSystem.from_uri(place)
+        fs.copy_files(inside, folder, source_filesystem=source)
+        yield Path(folder)
+
+
+def _local(place: str) -> Path | None:
+    parts = urlparse(place)
+    return Path(parts.path) if parts.scheme in ("", "file") else None

@@ -1,0 +1,199 @@
+"""The parameters of estimator and model, as one table.
+
+What trains is a `farandole.training.Recipe`: its fields appear here under camelCase names, with
+their own defaults, so that the two can't drift apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pyspark.ml.param import Param, Params, TypeConverters
+from pyspark.ml.param.shared import (
+    HasFeaturesCol,
+    HasLabelCol,
+    HasPredictionCol,
+    HasProbabilityCol,
+    HasRawPredictionCol,
+    HasValidationIndicatorCol,
+    HasWeightCol,
+)
+
+from farandole.errors import InputError
+from farandole.launch import DEFAULT_TIMEOUT
+from farandole.training.recipe import Recipe
+
+Converter = Callable[[Any], Any]
+_int, _float = TypeConverters.toInt, TypeConverters.toFloat
+_text, _bool = TypeConverters.toString, TypeConverters.toBoolean
+_any = TypeConverters.identity
+_texts = TypeConverters.toListString
+
+
+def _optional(convert: Converter) -> Converter:
+    return lambda value: None if value is None else convert(value)
+
+
+_UNSET = object()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    convert: Converter
+    doc: str
+    default: Any = _UNSET
+
+
+RECIPE_ROWS: dict[str, Row] = {
+    "loss": Row(_any, "a name, a torch loss, a callable, or a list with one for each label"),
+    "optimizer": Row(_any, "a name, a torch.optim class, or a callable that takes the parameters"),
+    "optimizer_options": Row(_any, "further arguments of the optimizer, as a dict"),
+    "learning_rate": Row(_float, "the learning rate"),
+    "epochs": Row(_int, "passes over the data"),
+    "batch_size": Row(_int, "rows of one global batch, shared by all workers"),
+    "shuffle": Row(_bool, "whether every epoch has its own order; else the DataFrame's is kept"),
+    "seed": Row(_int, "seed of shuffling, validation split and dropout"),
+    "metrics": Row(_any, "names or torchmetrics objects; None: what suits the loss"),
+    "class_weights": Row(_any, "a weight for each class"),
+    "clip_norm": Row(_optional(_float), "clip the norm of the gradient"),
+    "clip_value": Row(_optional(_float), "clip each element of the gradient"),
+    "accumulation": Row(_int, "batches that are summed into one update"),
+    "schedule": Row(_any, "a learning-rate schedule's name, or a torch scheduler factory"),
+    "schedule_per": Row(_text, "whether the schedule moves with each 'step' or 'epoch'"),
+    "warmup": Row(_int, "updates over which the learning rate rises from nothing"),
+    "precision": Row(_text, "'float32', or 'bfloat16' for autocast"),
+    "patience": Row(_optional(_int), "epochs without improvement after which to stop"),
+    "monitor": Row(_optional(_text), "the history column to watch for early stopping"),
+    "min_delta": Row(_float, "the least change that counts as an improvement"),
+    "restore_best": Row(_bool, "keep the best epoch's weights after early stopping"),
+    "max_steps": Row(_optional(_int), "updates after which to stop"),
+    "max_seconds": Row(_optional(_float), "seconds of training after which to stop"),
+    "stop_on_nan": Row(_bool, "stop when the loss becomes NaN or infinite"),
+}
+
+ESTIMATOR_ROWS: dict[str, Row] = {
+    "network": Row(_any, "the torch module to train; it is not changed"),
+    "numWorkers": Row(_int, "how many tasks train together", 1),
+    "labelCols": Row(_texts, "several label columns, in place of labelCol"),
+    "validationFraction": Row(_float, "the fraction of rows to validate on, chosen by the seed"),
+    "strategy": Row(_any, "how workers share the work", "allreduce"),
+    "initialWeights": Row(_any, "a state dict, a module, a model or a saved network's path"),
+    "timeout": Row(_float, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
+    "progress": Row(_bool, "whether to show progress", True),
+    "observer": Row(_any, "is called with every event on the driver", None),
+}
+
+MODEL_ROWS: dict[str, Row] = {
+    "featuresCols": Row(_texts, "several feature columns, in place of featuresCol"),
+    "allowPickle": Row(_bool, "let save() pickle what JSON can't describe", False),
+}
+
+
+def camel(name: str) -> str:
+    """snake_case → camelCase.
+
+    >>> camel("learning_rate")
+    'learningRate'
+    """
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _with_accessors(cls: type[Params], name: str) -> None:
+    """A getter and a setter, as every param of pyspark.ml has them."""
+    suffix = name[0].upper() + name[1:]
+
+    def get(self: Params) -> Any:
+        return self.getOrDefault(name)
+
+    def put(self: Params, value: Any) -> Params:
+        return self._set(**{name: value})
+
+    get.__doc__ = f"The value of `{name}`, or its default."
+    put.__doc__ = f"Set `{name}`."
+    for method, function in ((f"get{suffix}", get), (f"set{suffix}", put)):
+        if not hasattr(cls, method):
+            setattr(cls, method, function)
+
+
+def declare(rows: dict[str, Row]) -> Callable[[type[Params]], type[Params]]:
+    """A class decorator that adds the params of a table."""
+
+    def decorate(cls: type[Params]) -> type[Params]:
+        for name, row in rows.items():
+            param: Param[Any] = Param(Params._dummy(), name, row.doc, row.convert)
+            setattr(cls, name, param)
+        inherited = [name for name in dir(cls) if isinstance(getattr(cls, name), Param)]
+        for name in inherited:
+            _with_accessors(cls, name)
+        return cls
+
+    return decorate
+
+
+@declare(MODEL_ROWS)
+class ModelParams(HasFeaturesCol, HasPredictionCol, HasProbabilityCol, HasRawPredictionCol):
+    """What a fitted model needs to know."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._setDefault(allowPickle=False)
+
+    def chosen_features(self) -> list[str]:
+        """The feature columns."""
+        if self.isSet("featuresCols"):
+            return list(self.getOrDefault("featuresCols"))
+        return [str(self.getOrDefault("featuresCol"))]
+
+
+_RECIPE_PARAMS = {camel(field.name): RECIPE_ROWS[field.name] for field in fields(Recipe)}
+
+
+@declare({**_RECIPE_PARAMS, **ESTIMATOR_ROWS})
+class EstimatorParams(ModelParams, HasLabelCol, HasWeightCol, HasValidationIndicatorCol):
+    """What training needs to know."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        for field in fields(Recipe):
+            self._setDefault(**{camel(field.name): getattr(Recipe(), field.name)})
+        for name, row in ESTIMATOR_ROWS.items():
+            if row.default is not _UNSET:
+                self._setDefault(**{name: row.default})
+
+    def recipe_options(self) -> dict[str, Any]:
+        """The recipe, under its own names."""
+        return {field.name: self.getOrDefault(camel(field.name)) for field in fields(Recipe)}
+
+    def chosen_labels(self) -> list[str]:
+        """The label columns."""
+        if self.isSet("labelCols"):
+            return list(self.getOrDefault("labelCols"))
+        return [str(self.getOrDefault("labelCol"))]
+
+    def chosen_validation(self) -> float | str | None:
+        """A fraction, a column, or nothing."""
+        fraction, column = self.isSet("validationFraction"), self.isSet("validationIndicatorCol")
+        if fraction and column:
+            raise InputError("Set validationFraction or validationIndicatorCol, not both.")
+        if fraction:
+            return float(self.getOrDefault("validationFraction"))
+        return str(self.getOrDefault("validationIndicatorCol")) if column else None
+
+
+def set_checked(target: Params, values: dict[str, Any]) -> None:
+    """Set params by name; an unknown one gets a suggestion."""
+    from difflib import get_close_matches
+
+    known = [param.name for param in target.params]
+    for name, value in values.items():
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
+            raise InputError(f"{type(target).__name__} has no param {name!r}. {hint}")
+        if value is not None:
+            target._set(**{name: value})
