@@ -141,3 +141,27 @@ def qualified_path(session: SparkSession, path: str) -> str:
         return path
     default = str(session.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///")
     return path if default.startswith("file:") else f"{default.rstrip('/')}/{path.lstrip('/')}"
+
+
+def local_session(name: str, cores: int | str = 2) -> SparkSession:
+    """A session on this machine alone: workers use this Python, and nothing listens outside."""
+    import os
+    import sys
+
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingPackage("pyspark", "spark") from error
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(cores if isinstance(cores, int) else 8),
+        "spark.log.level": "ERROR",
+    }.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

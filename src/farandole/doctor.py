@@ -1,0 +1,186 @@
+"""farandole doctor: is everything there, and can everybody reach everybody?"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from farandole import _spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEAST_JAVA = 17
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        line = f"{'ok ' if self.ok else 'NO '} {self.name:<12} {self.detail}"
+        return line if self.ok or not self.remedy else f"{line}\n    → {self.remedy}"
+
+
+def examine(open_session: Callable[[], SparkSession] | None) -> Iterator[Finding]:
+    """All findings, as they are made; without a session, only those of this machine."""
+    yield check_python()
+    yield check_package("torch", (2, 6), "pip install 'torch>=2.6'")
+    yield check_package("pyarrow", (15,), "pip install pyarrow")
+    yield check_package("pandas", (2, 2), "pip install 'pandas>=2.2,<3'", below=(3,))
+    yield check_machine()
+    yield check_scratch()
+    java = check_java()
+    yield java
+    spark = check_package("pyspark", (4, 1), "pip install 'farandole[spark]'", below=(5,))
+    yield spark
+    if open_session is not None and java.ok and spark.ok:
+        yield from check_cluster(open_session)
+
+
+def check_python() -> Finding:
+    """Python 3.11 or newer."""
+    good = sys.version_info >= (3, 11)
+    return Finding(
+        "Python", good, platform.python_version(), "Farandole needs Python 3.11 or newer"
+    )
+
+
+def check_package(
+    name: str, least: tuple[int, ...], remedy: str, below: tuple[int, ...] = (1 << 20,)
+) -> Finding:
+    """An installed package within its range."""
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return Finding(name, False, "not installed", remedy)
+    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:3])
+    return Finding(name, least <= numbers < below, found, remedy)
+
+
+def check_machine() -> Finding:
+    """Cores and memory."""
+    cores = os.cpu_count() or 1
+    free, total = _memory()
+    detail = f"{cores} cores, {free:.1f} of {total:.1f} GB memory free"
+    return Finding("machine", free > 1, detail, "Close something: a JVM and workers need over 1 GB")
+
+
+def check_scratch() -> Finding:
+    """Room for shards."""
+    from farandole.data.shards import scratch_folder
+
+    folder = scratch_folder()
+    free = shutil.disk_usage(folder).free / 1e9
+    detail = f"{free:.1f} GB free in {folder}"
+    return Finding("scratch", free > 1, detail, "Set TMPDIR (or SPARK_LOCAL_DIRS) to a larger disk")
+
+
+def check_java() -> Finding:
+    """Java 17 or newer, where Spark will look for it."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    remedy = (
+        f"Install Java {LEAST_JAVA} or newer (openjdk-{LEAST_JAVA}-jre-headless), or set JAVA_HOME"
+    )
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return Finding("Java", False, f"{java!r} does not run", remedy)
+    found = re.search(r'version "(\d+)', said)
+    return Finding("Java", bool(found) and int(found[1]) >= LEAST_JAVA, said.split("\n")[0], remedy)  # type: ignore[index]
+
+
+def check_cluster(open_session: Callable[[], SparkSession]) -> Iterator[Finding]:
+    """A session, its slots, its workers' Python, and a ring through all of it."""
+    start = time.perf_counter()
+    try:
+        session = open_session()
+    except Exception as error:
+        yield Finding("Spark", False, str(error).split("\n")[0], "Check --master or --remote")
+        return
+    kind = "Connect" if _spark.is_connect(session) else "classic"
+    detail = f"{session.version}, {kind}, up in {time.perf_counter() - start:.1f} s"
+    yield Finding("Spark", True, detail)
+    slots = _spark.slots(session)
+    remedy = "Give Spark cores: local[N], more executors, or a smaller spark.task.cpus"
+    yield Finding("slots", slots > 0, f"{slots} tasks at the same time", remedy)
+    if slots:
+        yield from check_ring(session, min(slots, 8))
+
+
+def check_ring(session: SparkSession, size: int) -> Iterator[Finding]:
+    """Start workers, let them add up, and listen whether they reach the driver."""
+    from farandole.engines import SparkEngine, Task
+
+    heard: set[int] = set()
+    task = Task(load=lambda rank, size, rows: None, work=_greet)
+    start = time.perf_counter()
+    try:
+        said = SparkEngine(session).run(
+            task, size, timeout=120, on_message=lambda rank, message: heard.add(rank)
+        )
+    except Exception as error:
+        yield Finding(
+            "workers", False, str(error).split("\n")[0], "See the error of the first rank"
+        )
+        return
+    seconds = time.perf_counter() - start
+    pythons = sorted({python for python, _, _ in said})
+    same = pythons == [platform.python_version()]
+    yield Finding(
+        "workers",
+        same,
+        f"{size} workers, Python {', '.join(pythons)}, farandole {said[0][1]}",
+        "Driver and workers need the same Python: set PYSPARK_PYTHON before the session starts",
+    )
+    good = all(total == size * (size - 1) / 2 for _, _, total in said)
+    yield Finding("ring", good, f"{size} workers summed in {seconds:.1f} s, start-up included")
+    yield Finding(
+        "driver",
+        len(heard) == size,
+        f"{len(heard)} of {size} workers can reach it",
+        "Training works without, but shows no live progress: set spark.driver.host to an address "
+        "that executors can reach, and open the ports",
+    )
+
+
+def _greet(world: object, _: None) -> tuple[str, str, float]:
+    import torch
+    import torch.distributed as dist
+
+    from farandole import __version__
+    from farandole.world import World
+
+    assert isinstance(world, World)
+    world.link.tell("hello")
+    total = torch.tensor([float(world.rank)])
+    dist.all_reduce(total)
+    return platform.python_version(), __version__, float(total)
+
+
+def _memory() -> tuple[float, float]:
+    """Free and total memory, in GB."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = os.sysconf("SC_PHYS_PAGES") * page
+    try:
+        with open("/proc/meminfo") as file:
+            found = re.search(r"MemAvailable:\s+(\d+)", file.read())
+        free = int(found[1]) * 1024 if found else total
+    except OSError:  # not Linux
+        free = total
+    return free / 1e9, total / 1e9
