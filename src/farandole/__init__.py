@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from farandole.fit import find_learning_rate as find_learning_rate
     from farandole.fit import train as train
     from farandole.launch import run as run
+    from farandole.training.summary import summary as summary
     from farandole.world import World as World
     from farandole.world import current_world as current_world
 
@@ -21,6 +22,7 @@ _HOMES = {
     "TrainingResult": "farandole.fit",
     "find_learning_rate": "farandole.fit",
     "run": "farandole.launch",
+    "summary": "farandole.training.summary",
     "train": "farandole.fit",
 }
 

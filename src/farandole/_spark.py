@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
@@ -61,6 +63,34 @@ def _default_session() -> SparkSession | None:
 def is_connect(session: SparkSession) -> bool:
     """Whether the session speaks to a Spark Connect server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def is_local(session: SparkSession) -> bool:
+    """Whether tasks run in the driver's own JVM, so that all slots are there from the start."""
+    return bool(_LOCAL_MASTER.match(session.conf.get("spark.master", "") or ""))
+
+
+def thread(session: SparkSession, target: Callable[[], None]) -> threading.Thread:
+    """A thread whose jobs have the caller's pool, group and tags, and that leaves nothing open."""
+    from pyspark.util import InheritableThread
+
+    return InheritableThread(target, session=session, daemon=True)
+
+
+def add_tag(session: SparkSession, tag: str) -> None:
+    """Give the jobs of this thread a name by which any thread can cancel them."""
+    if is_connect(session):
+        session.addTag(tag)
+    else:  # the tags of a classic session are known to their own thread only
+        session.sparkContext.addJobTag(tag)
+
+
+def cancel(session: SparkSession, tag: str) -> None:
+    """Cancel the running jobs that have this tag."""
+    if is_connect(session):
+        session.interruptTag(tag)
+    else:
+        session.sparkContext.cancelJobsWithTag(tag)
 
 
 def is_dataframe(data: object) -> bool:
@@ -132,7 +162,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The Arrow schema in which Python workers will see the rows of `frame`."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(frame.schema, prefers_large_types=False)
+    return to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=False)
 
 
 def qualified_path(session: SparkSession, path: str) -> str:

@@ -6,7 +6,7 @@ import copy
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -30,16 +30,22 @@ from farandole.inference import Predictor
 from farandole.launch import DEFAULT_TIMEOUT, check_workers, print_output
 from farandole.parallel import Strategy
 from farandole.parallel import resolve as resolve_strategy
-from farandole.training import events
-from farandole.training.loop import INTERRUPTED
-from farandole.training.progress import Observer, display, warn
+from farandole.training.loop import DIVERGED, INTERRUPTED
+from farandole.training.progress import Listening, Observer
 from farandole.training.recipe import Recipe
 from farandole.training.worker import Outcome, TrainingJob, load, work
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A trained network, and how it came about."""
+    """A trained network, and how it came about.
+
+    >>> import pandas as pd, torch
+    >>> table = pd.DataFrame({"x": [0.0, 1.0], "label": [0.0, 1.0]})
+    >>> result = train(torch.nn.Linear(1, 1), table, loss="mse", epochs=2, progress=False)
+    >>> result.reason, len(result.history), result.network.training
+    ('all epochs done', 2, False)
+    """
 
     network: nn.Module
     """A plain module on the CPU, ready to predict."""
@@ -132,7 +138,7 @@ def train(
         task, rows, runner, workers = plan.arrange(
             stack, data, features, label, weight, validation, num_workers, engine
         )
-        handler = stack.enter_context(_Listening(progress, observer))
+        handler = stack.enter_context(Listening(progress, observer, print_output))
         outcomes = runner.run(task, workers, rows=rows, timeout=timeout, on_message=handler)
     return _result(prepared, outcomes)
 
@@ -163,12 +169,13 @@ class _Plan:
             source: Source = stream_source(data)
         else:
             source = local_source(data, shuffle=self.recipe.shuffle)
+        most = _most_workers(source)
         columns = choose_columns(source.schema(), features, label, weight, validation)
         rows = None
         if _spark.is_dataframe(data):
             rows = placed_rows(data, columns, num_workers, shuffle=self.recipe.shuffle)
         else:
-            num_workers = _at_most(source, num_workers)
+            num_workers = _at_most(most, num_workers)
         if runner.name == "local" and num_workers == 1:
             runner = InlineEngine()
         elif runner.name == "local" and isinstance(source, TableSource):
@@ -208,9 +215,10 @@ def choose_columns(
     validation: float | str | None,
 ) -> Columns:
     """The part that each column plays, checked against the schema."""
-    if isinstance(validation, float | int) and not 0 < validation < 1:
+    fraction = isinstance(validation, float) and 0 < validation < 1
+    if not (validation is None or isinstance(validation, str) or fraction):
         raise InputError(
-            f"validation must be a fraction between 0 and 1, or a column. Received: {validation}"
+            f"validation must be a fraction between 0 and 1, or a column. Received: {validation!r}"
         )
     labels = (label,) if isinstance(label, str) else tuple(label)
     marker = validation if isinstance(validation, str) else None
@@ -232,7 +240,7 @@ def with_weights(network: nn.Module, weights: Any) -> nn.Module:
         return network
     if isinstance(weights, str | os.PathLike):
         return Artifact.load(weights, network=network).network.train()
-    if hasattr(weights, "network"):
+    if hasattr(weights, "network") and not isinstance(weights, nn.Module):
         weights = weights.network
     state = weights.state_dict() if isinstance(weights, nn.Module) else weights
     try:
@@ -240,35 +248,6 @@ def with_weights(network: nn.Module, weights: Any) -> nn.Module:
     except (RuntimeError, AttributeError, TypeError) as error:
         raise InputError(f"initial_weights don't fit the network: {error}") from error
     return network
-
-
-class _Listening:
-    """Passes what workers say to the display, to the user's observer and to the terminal."""
-
-    def __init__(self, show: bool, observer: Observer | None) -> None:
-        self._display = display(show)
-        self._observer = observer
-        self._cautions: list[events.Caution] = []
-
-    def __enter__(self) -> Callable[[int, object], None]:
-        return self._hear
-
-    def __exit__(self, *_: object) -> None:
-        if self._display is not None:
-            self._display.close()
-        for caution in self._cautions:  # here, since a warning may be an error to the caller
-            warn(caution)
-
-    def _hear(self, rank: int, message: object) -> None:
-        if not isinstance(message, events.Event):
-            print_output(rank, message)
-            return
-        if isinstance(message, events.Caution):
-            self._cautions.append(message)
-        if self._display is not None:
-            self._display(message)
-        if self._observer is not None:
-            self._observer(message)
 
 
 def _moved(data: Any, engine: Engine) -> Any:
@@ -286,20 +265,26 @@ def _is_path(data: Any) -> bool:
     return isinstance(data, str | os.PathLike)
 
 
-def _at_most(source: Any, num_workers: int) -> int:
-    """No more workers than rows."""
+def _most_workers(source: Source) -> int | None:
+    """As many as there are rows, where that is known; raises if there are none."""
     if not isinstance(source, TableSource | ParquetSource):
-        return num_workers
+        return None
     rows = source.count()
     if rows == 0:
         raise InputError("There are no rows to train on: the data set is empty.")
-    if rows < num_workers:
-        warnings.warn(
-            f"There are {rows} rows for {num_workers} workers: training on {rows}.",
-            UserWarning,
-            stacklevel=4,
-        )
-    return min(rows, num_workers)
+    return rows
+
+
+def _at_most(rows: int | None, num_workers: int) -> int:
+    """No more workers than rows."""
+    if rows is None or rows >= num_workers:
+        return num_workers
+    warnings.warn(
+        f"There are {rows} rows for {num_workers} workers: training on {rows}.",
+        UserWarning,
+        stacklevel=4,
+    )
+    return rows
 
 
 def _result(network: nn.Module, outcomes: list[Outcome]) -> TrainingResult:
@@ -309,7 +294,7 @@ def _result(network: nn.Module, outcomes: list[Outcome]) -> TrainingResult:
         raise KeyboardInterrupt
     assert leader.signature is not None
     assert leader.state is not None
-    if progress.reason not in _GOOD_ENDS:
+    if progress.reason in (INTERRUPTED, DIVERGED):
         warnings.warn(
             f"Training ended after epoch {len(progress.history)}: {progress.reason}. The network "
             "is that of the last finished epoch.",
@@ -318,6 +303,7 @@ def _result(network: nn.Module, outcomes: list[Outcome]) -> TrainingResult:
         )
     trained = copy.deepcopy(network)
     trained.load_state_dict(leader.state)
+    trained.zero_grad(set_to_none=True)
     seconds = {
         phase: max(outcome.seconds.get(phase, 0.0) for outcome in outcomes)
         for phase in leader.seconds
@@ -329,9 +315,6 @@ def _result(network: nn.Module, outcomes: list[Outcome]) -> TrainingResult:
     return TrainingResult(
         trained.eval(), leader.signature, history, steps, seconds, progress.reason
     )
-
-
-_GOOD_ENDS = ("all epochs done", "max_steps reached", "max_seconds reached")
 
 
 def find_learning_rate(
@@ -363,8 +346,11 @@ def find_learning_rate(
     >>> 1e-4 < found.attrs["suggestion"] < 1
     True
     """
-    if not 0 < lowest < highest:
-        raise InputError(f"0 < lowest < highest is needed. Received: {lowest=}, {highest=}")
+    if not (0 < lowest < highest and steps > 1):
+        raise InputError(
+            "0 < lowest < highest and more than one step are needed. "
+            f"Received: {lowest=}, {highest=}, {steps=}"
+        )
     ramp = partial(_ramp, growth=(highest / lowest) ** (1 / max(steps - 1, 1)))
     result = train(
         network,

@@ -49,9 +49,12 @@ def run(
     check_workers(num_workers)
     if not callable(fn):
         raise InputError(f"fn must be a function. Received: fn={fn!r}")
-    if timeout <= 0:
-        raise InputError(f"timeout must be a positive number of seconds. Received: {timeout=}")
-    task = Task(load=_nothing, work=partial(_call, fn, args, dict(kwargs or {})))
+    if not isinstance(args, tuple | list):
+        raise InputError(f"args must be a tuple of positional arguments. Received: args={args!r}")
+    if not isinstance(kwargs, Mapping | None):
+        raise InputError(f"kwargs must map names to values. Received: kwargs={kwargs!r}")
+    check_timeout(timeout)
+    task = Task(load=_nothing, work=partial(_call, fn, tuple(args), dict(kwargs or {})))
     return resolve(engine).run(task, num_workers, timeout=timeout, on_message=print_output)
 
 
@@ -59,6 +62,12 @@ def check_workers(num_workers: object) -> None:
     """Raise unless `num_workers` is a positive integer."""
     if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers < 1:
         raise InputError(f"num_workers must be a positive integer. Received: {num_workers!r}")
+
+
+def check_timeout(timeout: object) -> None:
+    """Raise unless `timeout` is a positive number of seconds that a clock can count."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9:
+        raise InputError(f"timeout must be a positive number of seconds. Received: {timeout!r}")
 
 
 def print_output(rank: int, message: object) -> None:

@@ -32,6 +32,13 @@ def describe(network: nn.Module) -> dict[str, Any] | None:
 
 def build(description: dict[str, Any]) -> nn.Module:
     """A network with fresh weights; only classes of torch.nn are ever called."""
+    try:
+        return _build(description)
+    except (KeyError, AttributeError) as error:
+        raise ArtifactError(f"The description of the network is damaged: {error}") from error
+
+
+def _build(description: dict[str, Any]) -> nn.Module:
     name = description["class"]
     kind = getattr(nn, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, nn.Module)):
@@ -39,20 +46,23 @@ def build(description: dict[str, Any]) -> nn.Module:
     if kind is nn.Sequential:
         layers = nn.Sequential()
         for key, layer in description["layers"].items():
-            layers.add_module(key, build(layer))
+            layers.add_module(key, _build(layer))
         return layers
     options = {
         key: tuple(value) if isinstance(value, list) else value
         for key, value in description["options"].items()
     }
-    made = kind(**options)
+    try:
+        made = kind(**options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArtifactError(f"The description of a {name} layer is wrong: {error}") from error
     assert isinstance(made, nn.Module)
     return made
 
 
 def _describe(module: nn.Module) -> dict[str, Any] | None:
     kind = type(module)
-    if getattr(nn, kind.__name__, None) is not kind or _has_hooks(module):
+    if getattr(nn, kind.__name__, None) is not kind or _is_altered(module):
         return None
     if kind is nn.Sequential:
         layers = {name: _describe(child) for name, child in module.named_children()}
@@ -102,5 +112,7 @@ def _alike(one: nn.Module, other: nn.Module) -> bool:
     return repr(one) == repr(other) and shapes(one) == shapes(other)
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+def _is_altered(module: nn.Module) -> bool:
+    """Whether calling this instance does more than its class says."""
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    return bool(hooks) or "forward" in vars(module)

@@ -14,7 +14,6 @@ import os
 import pickle
 import shutil
 import tempfile
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from farandole.artifact.description import build, describe
+from farandole.artifact.program import read_program, write_program
 from farandole.artifact.signature import Signature
 from farandole.errors import ArtifactError
 
@@ -81,16 +81,13 @@ class Artifact:
         network whose class is your own.
         """
         folder = Path(path)
-        try:
-            about = json.loads((folder / "network.json").read_text())
-        except FileNotFoundError:
-            raise ArtifactError(f"{str(folder)!r} holds no saved network.") from None
+        about = _read_json(folder / "network.json")
         if about["format"] > FORMAT:
             raise ArtifactError(
                 f"{str(folder)!r} was written by a newer Farandole (format {about['format']}, "
                 f"this one reads up to {FORMAT}). Upgrade farandole."
             )
-        history = json.loads((folder / "history.json").read_text())
+        history = _read_json(folder / "history.json")
         module = _read_network(folder, about, network, allow_pickle)
         return cls(module.eval(), Signature.from_json(about["signature"]), tuple(history))
 
@@ -111,6 +108,15 @@ class Artifact:
         save_file(plain_state(self.network), folder / "weights.safetensors")
 
 
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ArtifactError(f"{str(file.parent)!r} holds no saved network.") from None
+    except json.JSONDecodeError as error:
+        raise ArtifactError(f"{str(file)!r} is damaged: {error}") from error
+
+
 def plain_state(network: nn.Module) -> dict[str, torch.Tensor]:
     """The state dict with every tensor in memory of its own (tied weights are stored twice)."""
     seen: set[int] = set()
@@ -124,7 +130,7 @@ def plain_state(network: nn.Module) -> dict[str, torch.Tensor]:
 
 def _write_program(artifact: Artifact, folder: Path, allow_pickle: bool) -> str:
     try:
-        torch.export.save(_exported(artifact), folder / "network.pt2")
+        write_program(artifact.network, artifact.signature, folder / "network.pt2")
         return "exported"
     except Exception as error:
         (folder / "network.pt2").unlink(missing_ok=True)
@@ -136,18 +142,6 @@ def _write_program(artifact: Artifact, folder: Path, allow_pickle: bool) -> str:
             f"torch.export ({type(error).__name__}: {str(error)[:200]}). Save it with "
             "allow_pickle=True if those who load it trust you: loading a pickle runs code."
         ) from error
-
-
-def _exported(artifact: Artifact) -> torch.export.ExportedProgram:
-    """The network as a program of torch operations, for any number of rows."""
-    network = artifact.network.eval()
-    example = tuple(artifact.signature.example(rows=3))
-    batch = torch.export.Dim("batch", min=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.export.export(
-            network, example, dynamic_shapes=[{0: batch} for _ in example], strict=False
-        )
 
 
 def _read_network(
@@ -162,7 +156,7 @@ def _read_network(
             raise ArtifactError(f"The weights in {str(folder)!r} don't fit: {error}") from error
         return module
     if about["kind"] == "exported":
-        return _Program(torch.export.load(folder / "network.pt2").module())
+        return read_program(folder / "network.pt2")
     if not allow_pickle:
         raise ArtifactError(
             f"{str(folder)!r} holds a pickled network, and loading a pickle runs code. If you "
@@ -173,30 +167,16 @@ def _read_network(
     return module
 
 
-class _Program(nn.Module):
-    """An exported program as a module: it predicts, and refuses to train."""
-
-    def __init__(self, program: nn.Module) -> None:
-        super().__init__()
-        self.program = program
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self.program(*inputs)
-
-    def train(self, mode: bool = True) -> _Program:
-        if mode:
-            raise ArtifactError(
-                "A network that was loaded as an exported program can only predict. To train it "
-                "further, load its weights into your own class: load(path, network=MyNetwork())."
-            )
-        return self
-
-
 def _replace(draft: Path, target: Path) -> None:
+    """Put the draft in the target's place; if that fails, the old one is back where it was."""
     if not target.exists():
         os.rename(draft, target)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
-    os.rename(target, old / "old")
-    os.rename(draft, target)
-    shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as aside:
+        old = Path(aside) / "old"
+        os.rename(target, old)
+        try:
+            os.rename(draft, target)
+        except OSError:
+            os.rename(old, target)
+            raise

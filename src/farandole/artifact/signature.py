@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-HEADS = ("softmax", "log_softmax", "sigmoid", "identity")
-"""How a network's output becomes a prediction."""
+HEADS = ("softmax", "log_softmax", "sigmoid", "sigmoids", "identity")
+"""How a network's output becomes a prediction; "sigmoids" are several answers of yes or no."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class Signature:
     @property
     def is_classifier(self) -> bool:
         """Whether predictions are classes."""
-        return self.head != "identity"
+        return self.head not in ("identity", "sigmoids")
 
     @property
     def num_classes(self) -> int:

@@ -66,7 +66,23 @@ def _numbers(name: str, column: pa.Array) -> Array:
         return np.asarray(column.to_numpy(zero_copy_only=False))
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise InputError(f"Column {name!r} holds values of type {column.type}, expected numbers.")
-    return np.asarray(column.to_numpy(zero_copy_only=True))
+    array = np.asarray(column.to_numpy(zero_copy_only=True))
+    return _signed(name, array) if array.dtype in _BARELY_IN_TORCH else array
+
+
+_BARELY_IN_TORCH = {
+    np.dtype(narrow): np.dtype(wide)
+    for narrow, wide in (("uint16", "int32"), ("uint32", "int64"), ("uint64", "int64"))
+}
+"""torch can hold these, and do next to nothing with them."""
+
+
+def _signed(name: str, array: Array) -> Array:
+    large = array > np.iinfo(np.int64).max if array.dtype == np.uint64 else np.zeros(0, bool)
+    if large.any():
+        example = str(array[large][0])
+        raise BadColumn(BadRows(name, "a number above 2^63 - 1", int(large.sum()), example))
+    return array.astype(_BARELY_IN_TORCH[array.dtype])
 
 
 def _lists(name: str, column: pa.Array) -> Array:
@@ -77,7 +93,11 @@ def _lists(name: str, column: pa.Array) -> Array:
         length = _common(
             name, pc.list_value_length(column).to_numpy(zero_copy_only=False), "values"
         )
-    inner = to_numpy(name, column.flatten())
+    flat = column.flatten()
+    if flat.null_count:
+        missing = flat.is_null().to_numpy(zero_copy_only=False).reshape(rows, length).any(axis=1)
+        raise BadColumn(_nulls(name, missing, "null among their values"))
+    inner = to_numpy(name, flat)
     return inner.reshape(rows, length, *inner.shape[1:])
 
 
@@ -123,21 +143,26 @@ _VECTOR_PARTS = ("type", "size", "indices", "values")
 
 
 def _common(name: str, lengths: Array, what: str) -> int:
-    """The length that all rows have, or a complaint about those that differ from the first."""
+    """The length that all rows have, or a complaint about those that differ from the most."""
     if len(lengths) == 0:
         return 0
     first = int(lengths[0])
-    odd = lengths != first
-    if odd.any():
-        example = f"{int(lengths[odd][0])} {what} where another row has {first}"
-        raise BadColumn(BadRows(name, "another size", int(odd.sum()), example))
-    return first
+    if (lengths == first).all():
+        return first
+    usual = int(np.bincount(lengths).argmax())
+    odd = lengths != usual
+    example = f"{int(lengths[odd][0])} {what} where another row has {usual}"
+    raise BadColumn(BadRows(name, "another size", int(odd.sum()), example))
 
 
 def _refuse_nulls(name: str, column: pa.Array) -> None:
     if column.null_count:
-        first = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise BadColumn(BadRows(name, "null", column.null_count, f"row {first} of its batch"))
+        raise BadColumn(_nulls(name, column.is_null().to_numpy(zero_copy_only=False), "null"))
+
+
+def _nulls(name: str, missing: Array, problem: str) -> BadRows:
+    first = int(np.argmax(missing))
+    return BadRows(name, problem, int(missing.sum()), f"row {first} of its batch")
 
 
 def not_finite(name: str, array: Array) -> BadRows | None:
@@ -157,3 +182,14 @@ def not_finite(name: str, array: Array) -> BadRows | None:
     row = array.reshape(len(array), -1)[bad][0]
     value = row[~np.isfinite(row)][0]
     return BadRows(name, "NaN or infinite values", count, str(value))
+
+
+def too_large(name: str, array: Array, stored: Array) -> BadRows | None:
+    """The rows that a lower precision made infinite, if there are any."""
+    if stored.dtype.itemsize >= array.dtype.itemsize:
+        return None
+    found = not_finite(name, stored)
+    if found is None:
+        return None
+    example = str(array[~np.isfinite(stored)][0])
+    return BadRows(name, f"values too large for {stored.dtype}", found.count, example)

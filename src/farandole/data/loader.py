@@ -86,6 +86,7 @@ class Loader:
         self._seed = seed
         self._shuffle = shuffle
         self.total = int(sizes.sum())
+        self.own_rows = len(rows.numbers)
         self.steps = -(-self.total // batch_size)
 
     def epoch(self, epoch: int) -> Iterator[torch.Tensor]:

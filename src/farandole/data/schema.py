@@ -37,6 +37,19 @@ class Columns:
                     f"There are {len(found)} columns named {name!r}. Rename or drop all but one."
                 )
             check_type(name, found[0].type)
+        self._check_parts(schema)
+
+    def _check_parts(self, schema: pa.Schema) -> None:
+        if self.weight is not None and not is_number(schema.field(self.weight).type):
+            kind = schema.field(self.weight).type
+            raise InputError(f"Weights must be numbers. Column {self.weight!r} holds {kind}.")
+        if self.validation is not None:
+            kind = schema.field(self.validation).type
+            if not pa.types.is_boolean(kind):
+                raise InputError(
+                    "The validation column must be boolean: true for the rows to validate on. "
+                    f"Column {self.validation!r} holds {kind}. Compare it with a value first."
+                )
 
 
 def is_vector(kind: pa.DataType) -> bool:

@@ -10,7 +10,8 @@ import mmap
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from farandole.data.columns import BadColumn, BadRows, not_finite, to_numpy
+from farandole.data.columns import BadColumn, BadRows, not_finite, to_numpy, too_large
 
 Array = np.ndarray[Any, Any]
 KEY = "__farandole_key"
@@ -38,6 +39,11 @@ class Storage:
     def dtype(self, array: Array) -> np.dtype[Any]:
         """Floating-point numbers take the network's precision; all else keeps its own."""
         return np.dtype(self.floating) if array.dtype.kind == "f" else array.dtype
+
+    def cast(self, array: Array) -> Array:
+        """The array as it is kept; what is too large for its precision becomes infinite."""
+        with np.errstate(over="ignore"):
+            return array.astype(self.dtype(array), copy=False)
 
 
 class Drive:
@@ -115,20 +121,31 @@ class Shard:
 def write_shard(batches: Iterable[pa.RecordBatch], names: Sequence[str], storage: Storage) -> Shard:
     """Drain Arrow batches into a shard, noting every row that can't be used."""
     folder = scratch_folder()
-    drives = {name: Drive(folder) for name in names}
-    keys: list[Array] = []
+    with ExitStack() as on_failure:
+        drives = {name: Drive(folder) for name in names}
+        for drive in drives.values():
+            on_failure.callback(drive.close)
+        keys, problems = _drain(batches, drives, storage)
+        columns = {name: drive.tensor() for name, drive in drives.items()}
+        on_failure.pop_all()
+    return Shard(columns, keys, problems, list(drives.values()))
+
+
+def _drain(
+    batches: Iterable[pa.RecordBatch], drives: Mapping[str, Drive], storage: Storage
+) -> tuple[Array, list[BadRows]]:
+    keys: list[Array] = [np.empty(0, np.int64)]
     problems = _Problems()
     for batch in batches:
         if batch.num_rows == 0:
             continue
         keys.append(np.asarray(batch.column(KEY).to_numpy(zero_copy_only=False)))
-        for name in names:
-            array = problems.convert(name, batch.column(name), drives[name].shape_if_known())
+        for name, drive in drives.items():
+            known = drive.shape_if_known()
+            array = problems.convert(name, batch.column(name), known, storage)
             if array is not None:
-                drives[name].append(array.astype(storage.dtype(array), copy=False))
-    columns = {name: drive.tensor() for name, drive in drives.items()}
-    all_keys = np.concatenate(keys) if keys else np.empty(0, np.int64)
-    return Shard(columns, all_keys, problems.found(), list(drives.values()))
+                drive.append(array)
+    return np.concatenate(keys), problems.found()
 
 
 class _Problems:
@@ -138,7 +155,9 @@ class _Problems:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._examples: dict[tuple[str, str], str] = {}
 
-    def convert(self, name: str, column: pa.Array, shape: tuple[int, ...] | None) -> Array | None:
+    def convert(
+        self, name: str, column: pa.Array, shape: tuple[int, ...] | None, storage: Storage
+    ) -> Array | None:
         try:
             array = to_numpy(name, column)
         except BadColumn as bad:
@@ -148,10 +167,11 @@ class _Problems:
             example = f"shape {array.shape[1:]} where another row has {shape}"
             self._note(BadRows(name, "another size", len(array), example))
             return None
-        bad_rows = not_finite(name, array)
+        stored = storage.cast(array)
+        bad_rows = not_finite(name, array) or too_large(name, array, stored)
         if bad_rows is not None:
             self._note(bad_rows)
-        return array
+        return stored
 
     def _note(self, rows: BadRows) -> None:
         self._counts[rows.column, rows.problem] += rows.count

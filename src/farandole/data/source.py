@@ -136,33 +136,35 @@ class ParquetSource:
     ) -> Iterator[pa.RecordBatch]:
         """Row groups that overlap this worker's share, cut to it."""
         start, stop = _span(self.placement, rank, size, self.count())
-        position = 0
-        for fragment in self._dataset().get_fragments():
-            for group in fragment.split_by_row_group():
-                rows = group.count_rows()
-                if position < stop and position + rows > start:
-                    yield from self._group(group, position, start, stop, names, rank, size)
-                position += rows
-
-    def _group(
-        self,
-        group: Any,
-        position: int,
-        start: int,
-        stop: int,
-        names: tuple[str, ...],
-        rank: int,
-        size: int,
-    ) -> Iterator[pa.RecordBatch]:
-        for batch in group.to_batches(columns=list(names), batch_size=_BATCH_ROWS):
+        for position, batch in self._overlapping(start, stop, names):
             first, last = max(start, position), min(stop, position + batch.num_rows)
             if first < last:
                 part = batch.slice(first - position, last - first)
                 yield from _keyed(part, first, self.placement, rank, size)
-            position += batch.num_rows
+
+    def _overlapping(
+        self, start: int, stop: int, names: tuple[str, ...]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The batches of all row groups that reach into a span, with their positions."""
+        dataset, position = self._dataset(), 0
+        for fragment in dataset.get_fragments():
+            for group in fragment.split_by_row_group():
+                # Not count_rows(): that of a row group is its whole file's.
+                rows = sum(part.num_rows for part in group.row_groups)
+                if position >= stop or position + rows <= start:
+                    position += rows
+                    continue
+                for batch in group.to_batches(
+                    schema=dataset.schema, columns=list(names), batch_size=_BATCH_ROWS
+                ):
+                    yield position, batch
+                    position += batch.num_rows
 
     def _dataset(self) -> ds.Dataset:
-        return ds.dataset(self.path, format="parquet")
+        try:
+            return ds.dataset(self.path, format="parquet", partitioning="hive")
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{self.path!r} can't be read as Parquet: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -202,13 +204,23 @@ def local_source(data: Any, *, shuffle: bool) -> TableSource | ParquetSource:
         repeated = data.columns[data.columns.duplicated()]
         if len(repeated):
             raise InputError(f"There is more than one column named {str(repeated[0])!r}.")
-        data = pa.Table.from_pandas(data, preserve_index=False)
+        data = _from_pandas(data)
     if not isinstance(data, pa.Table):
         raise InputError(
             "data must be a Spark DataFrame, a pandas DataFrame, an Arrow table or the path of "
             f"Parquet files. Received: {type(data).__name__}"
         )
     return TableSource(data, placement)
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InputError(
+            f"The pandas DataFrame has a column that Arrow can't hold: {' '.join(error.args)}. "
+            "Convert it, or leave it out."
+        ) from error
 
 
 def placed_rows(
@@ -222,10 +234,12 @@ def placed_rows(
     from pyspark.sql import functions as F
 
     chosen = [F.col(_quoted(name)) for name in columns.names]
+    # Plain names on the way: mapInArrow looks columns up unquoted, so a dot would mean a field.
+    plain = [column.alias(f"column_{number}") for number, column in enumerate(chosen)]
     if shuffle:
-        keyed = frame.select(*chosen, F.xxhash64(*chosen).alias(KEY))
+        keyed = frame.select(*plain, F.xxhash64(*chosen).alias(KEY))
     else:
-        keyed = frame.select(*chosen).zipWithIndex(KEY)
+        keyed = frame.select(*plain).zipWithIndex(KEY)
     return keyed.repartitionById(num_workers, _owner(F.col(KEY), num_workers))
 
 

@@ -1,24 +1,34 @@
 """The line between workers and driver: events and output go up, a request to stop goes down.
 
-It carries nothing that the result needs, so a driver that can't be reached costs the
+On Spark it carries nothing that the result needs, so a driver that can't be reached costs the
 live progress and no more.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import queue
 import secrets
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import (
+    Client,
+    Connection,
+    Listener,
+    answer_challenge,
+    deliver_challenge,
+)
+
+import cloudpickle
 
 from farandole.engines.base import MessageHandler
 
-STOP = "stop"
+STOP, ABORT = b"stop", b"abort"
 _END = object()
 
 
@@ -46,29 +56,36 @@ class Inbox:
         self._handler = handler
         self._lock = threading.Lock()
         self._handling = threading.Lock()
+        self._visitors: list[Connection] = []
         self._lines: list[Connection] = []
         self._stopping = False
         self._closed = False
-        secret = secrets.token_bytes(32)
-        self._listener = Listener((host, 0), backlog=64, authkey=secret)
-        bound_host, port = self._listener.address[:2]
-        self.address = Address(str(bound_host), int(port), secret)
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._secret = secrets.token_bytes(32)
+        self._listener = Listener((host, 0), backlog=1024)
+        self._place = str(self._listener.address[0]), int(self._listener.address[1])
+        self.address = Address(*self._place, self._secret)
+        self.error: BaseException | None = None
+        """What the handler raised first. The workers know nothing of it: the engine ends them."""
+        self._door = threading.Thread(target=self._accept, daemon=True)
+        self._readers: list[threading.Thread] = []
 
     def __enter__(self) -> Inbox:
-        self._threads[0].start()
+        self._door.start()
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._closed = True
+        if kind is not None:
+            self._send(ABORT)
         self._wake()
-        self._threads[0].join(5)
-        for thread in self._threads[1:]:  # workers have hung up: read what is left
-            thread.join(2 if kind is None else 0.2)
+        self._door.join(5)
         self._listener.close()
-        with self._lock:
-            for line in self._lines:
-                _hang_up(line)
+        for reader in self._readers:  # workers have hung up: read what is left
+            reader.join(2 if kind is None else 0.2)
+        for visitor in self._visitors:
+            _hang_up(visitor)
+        for reader in self._readers:
+            reader.join(2)
 
     @property
     def connected(self) -> int:
@@ -77,55 +94,95 @@ class Inbox:
 
     def request_stop(self) -> None:
         """Ask every worker, present and future, for an orderly end."""
+        self._stopping = True
+        self._send(STOP)
+
+    def _send(self, data: bytes) -> None:
         with self._lock:
-            self._stopping = True
             for line in self._lines:
-                _sent(line, STOP)
+                _sent(line, data)
 
     def _wake(self) -> None:
         """accept() notices a closed listener only when somebody knocks."""
         with suppress(OSError):
-            socket.create_connection((self.address.host, self.address.port), 2).close()
+            socket.create_connection(self._place, 2).close()
 
     def _accept(self) -> None:
         while not self._closed:
             try:
-                line = self._listener.accept()
-            except Exception:  # a stranger without the secret, or our own knock at the end
+                visitor = self._listener.accept()
+            except OSError:
                 continue
-            with self._lock:
-                self._lines.append(line)
-                if self._stopping:
-                    _sent(line, STOP)
-            thread = threading.Thread(target=self._read, args=(line,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._visitors.append(visitor)
+            reader = threading.Thread(target=self._read, args=(visitor,), daemon=True)
+            self._readers.append(reader)
+            reader.start()
+
+    def _admitted(self, visitor: Connection) -> bool:
+        """Whether the visitor knows the secret. A stranger who keeps silent holds nobody up."""
+        try:
+            deliver_challenge(visitor, self._secret)
+            answer_challenge(visitor, self._secret)
+        except Exception:
+            _hang_up(visitor)
+            return False
+        with self._lock:
+            self._lines.append(visitor)
+            if self._stopping:
+                _sent(visitor, STOP)
+        return True
 
     def _read(self, line: Connection) -> None:
+        if not self._admitted(line):
+            return
         while True:
             try:
-                rank, message = line.recv()
+                rank, message = pickle.loads(line.recv_bytes())
             except (EOFError, OSError):
                 return
+            except Exception:  # a message of a class that this side doesn't know
+                continue
             with self._handling:  # handlers draw on the terminal: one at a time
-                self._handler(rank, message)
+                try:
+                    self._handler(rank, message)
+                except BaseException as error:
+                    self.error = self.error or error
+
+
+def _leave() -> None:
+    """End this process at once, whatever it does: its peers have failed, or nobody waits."""
+    os._exit(1)
 
 
 class Outbox:
-    """A worker's end. `tell` only queues: a thread of its own connects and sends."""
+    """A worker's end. `tell` only queues: a thread of its own connects and sends.
 
-    def __init__(self, rank: int, address: Address | None, *, patience: float = 10.0) -> None:
+    When the driver gives up, `leave` is called from a thread, by default to end the process: it may
+    be asleep, or wait in a collective, and Spark alone would let it go on for some seconds.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        address: Address | None,
+        *,
+        patience: float = 10.0,
+        leave: Callable[[], None] = _leave,
+    ) -> None:
         self._rank = rank
+        self._leave = leave
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self._closed = False
         self._thread = threading.Thread(
             target=self._send_all, args=(address, patience), daemon=True
         )
         self._thread.start()
 
     def tell(self, message: object) -> None:
-        """Queue a message for the driver."""
-        self._queue.put(message)
+        """Queue a message for the driver; once closed, drop it."""
+        if not self._closed:
+            self._queue.put(message)
 
     def stop_requested(self) -> bool:
         """Whether the driver asked for an orderly end."""
@@ -133,24 +190,28 @@ class Outbox:
 
     def close(self, patience: float = 5.0) -> None:
         """Send what is queued, then hang up."""
+        self._closed = True
         self._queue.put(_END)
         self._thread.join(patience)
 
     def _send_all(self, address: Address | None, patience: float) -> None:
-        line = _connect(address, patience) if address else None
-        if line is not None:
-            threading.Thread(target=self._listen, args=(line,), daemon=True).start()
+        line = open_line = _connect(address, patience) if address else None
+        listening = threading.Thread(target=self._listen, args=(open_line,), daemon=True)
+        listening.start()
         while (message := self._queue.get()) is not _END:
-            if line is not None and not _sent(line, (self._rank, message)):
+            if line is not None and not _sent(line, _packed(self._rank, message)):
                 line = None
             if line is None:
                 _print_here(self._rank, message)
-        if line is not None:
-            _hang_up(line)
+        if open_line is not None:
+            _hang_up(open_line)
+        listening.join()
 
-    def _listen(self, line: Connection) -> None:
+    def _listen(self, line: Connection | None) -> None:
         try:
-            while line.recv() == STOP:
+            while line is not None:
+                if line.recv_bytes() == ABORT:
+                    self._leave()
                 self._stop.set()
         except (EOFError, OSError, TypeError):  # TypeError: closed by the sending thread meanwhile
             return
@@ -177,9 +238,17 @@ def _print_here(rank: int, message: object) -> None:
         sys.__stderr__.write(f"[rank {rank}] {message.text}\n")
 
 
-def _sent(line: Connection, message: object) -> bool:
+def _packed(rank: int, message: object) -> bytes | None:
     try:
-        line.send(message)
+        return bytes(cloudpickle.dumps((rank, message)))
+    except Exception:  # telling never fails: what can't travel is dropped
+        return None
+
+
+def _sent(line: Connection, data: bytes | None) -> bool:
+    try:
+        if data is not None:
+            line.send_bytes(data)
     except (OSError, ValueError, EOFError):  # the other end has gone
         return False
     return True

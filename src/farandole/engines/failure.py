@@ -14,8 +14,12 @@ from farandole.errors import FarandoleError, WorkerFailed
 
 _MARK = re.compile(r"<farandole:([A-Za-z0-9+/=]+)>")
 _LOST_PEER = re.compile(
-    r"connection (closed|reset)|broken pipe|socket closed|pair closure|timed out waiting", re.I
+    r"connection (closed|reset|refused)|broken pipe|socket closed|pair closure|timed out waiting"
+    r"|failed to recv|connectfullmesh failed",
+    re.I,
 )
+_MOST_BYTES = 64 << 10
+"""Of an exception, or of a text: it has to pass through layers that cut or refuse long messages."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +36,15 @@ class Failure:
     @classmethod
     def of(cls, rank: int, error: BaseException) -> Failure:
         """Describe `error` so that no reference to its frames remains."""
-        text = "".join(traceback.format_exception(error))
-        summary = f"{type(error).__name__}: {error}"
-        lost = isinstance(error, RuntimeError) and bool(_LOST_PEER.search(str(error)))
-        return cls(rank, summary, text, _pickled(error), lost)
+        text = _shortened("".join(traceback.format_exception(error)))
+        summary = _shortened(f"{type(error).__name__}: {error}")
+        return cls(rank, summary, text, _pickled(error), _lost_peer(error))
 
     def to_error(self) -> Exception:
         """The exception to raise on the driver: ours as it is, a user's wrapped with its rank."""
         cause = _unpickled(self.exception)
         if isinstance(cause, FarandoleError):
+            cause.add_note(f"(raised on rank {self.rank})")
             return cause
         error = WorkerFailed(self.rank, self.summary, self.traceback)
         error.__cause__ = cause
@@ -62,13 +66,29 @@ def first_cause(failures: list[Failure]) -> Failure:
     return min(enumerate(failures), key=lambda pair: (pair[1].lost_peer, pair[0]))[1]
 
 
+def _lost_peer(error: BaseException) -> bool:
+    """Whether the error, or what led to it, is torch's complaint about a peer."""
+    link: BaseException | None = error
+    while link is not None and not isinstance(link, FarandoleError):
+        if isinstance(link, RuntimeError) and _LOST_PEER.search(str(link)):
+            return True
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return False
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _MOST_BYTES:
+        return text
+    return f"{text[: _MOST_BYTES // 2]}\n[...]\n{text[-_MOST_BYTES // 2 :]}"
+
+
 def _pickled(error: BaseException) -> bytes | None:
     try:
         bare = cloudpickle.dumps(error)
         pickle.loads(bare)  # many exceptions pickle, and then fail to come back
     except Exception:
         return None
-    return bytes(bare)
+    return bytes(bare) if len(bare) <= _MOST_BYTES else None
 
 
 def _unpickled(data: bytes | None) -> Exception | None:

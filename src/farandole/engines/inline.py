@@ -63,7 +63,7 @@ class _Worker(threading.Thread):
         self._task = task
         self.link = _DirectLink(on_message)
         self.result: Any = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
 
     def run(self) -> None:
         start = time.perf_counter()
@@ -72,5 +72,5 @@ class _Worker(threading.Thread):
             seconds = {"read": time.perf_counter() - start, "ring-up": 0.0}
             with entered(World(link=self.link, seconds=seconds)) as world:
                 self.result = self._task.work(world, state)
-        except Exception as error:
+        except BaseException as error:  # a thread would swallow sys.exit()
             self.error = error

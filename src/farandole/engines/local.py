@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
-import pickle
 import queue
+import signal
 import subprocess
-import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
-
-import cloudpickle
 
 from farandole.engines.base import MessageHandler, Task
 from farandole.engines.channel import Inbox
 from farandole.engines.failure import Failure, first_cause
 from farandole.engines.interrupt import Interrupts
-from farandole.engines.process import Finished, ProcessJob, send
+from farandole.engines.parcel import pack_task, unpack_result
+from farandole.engines.process import Finished, ProcessJob, send, start
 from farandole.engines.rendezvous import LOOPBACK, listen
 from farandole.errors import InputError
 
 _ECHO_SECONDS = 1.0
 """How long to wait, after one worker failed, for a peer that failed before it."""
+_LAST_WORD_SECONDS = 10.0
+"""How long a large result may take from a process that has ended to be here."""
 
 
 class LocalEngine:
@@ -66,34 +66,31 @@ class LocalEngine:
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
             inbox = stack.enter_context(Inbox(LOOPBACK, sort))
-            processes = self._start(task, num_workers, inbox, timeout)
+            processes: list[subprocess.Popen[bytes]] = []
             stack.callback(_end, processes)
+            self._start(processes, pack_task(task), num_workers, inbox, timeout)
             watch = _Watch(processes, arrivals, inbox, interrupts, task.stoppable)
             return watch.results()
 
     def _start(
-        self, task: Task, size: int, inbox: Inbox, timeout: float
-    ) -> list[subprocess.Popen[bytes]]:
+        self,
+        processes: list[subprocess.Popen[bytes]],
+        task: bytes,
+        size: int,
+        inbox: Inbox,
+        timeout: float,
+    ) -> None:
+        """Add a process for each rank to `processes`."""
         threads = self.threads or max(1, (os.cpu_count() or 1) // size)
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        blob = cloudpickle.dumps(task)
-        processes: list[subprocess.Popen[bytes]] = []
         with listen(LOOPBACK) as listener:
+            port = listener.getsockname()[1]
             for rank in range(size):
                 fd = listener.fileno() if rank == 0 else None
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "farandole.engines.process"],
-                    stdin=subprocess.PIPE,
-                    pass_fds=[] if fd is None else [fd],
-                    env=environment,
-                    start_new_session=True,  # Ctrl-C is ours to pass on
-                )
+                process = start(fd, environment)
                 processes.append(process)
-                assert process.stdin is not None
-                port = listener.getsockname()[1]
-                job = ProcessJob(rank, size, inbox.address, port, fd, threads, timeout, blob)
+                job = ProcessJob(rank, size, inbox.address, port, fd, threads, timeout, task)
                 threading.Thread(target=_feed, args=(job, process), daemon=True).start()
-        return processes
 
 
 class _Watch:
@@ -120,6 +117,8 @@ class _Watch:
         size = len(self._processes)
         while len(self._results) < size:
             self._receive(0.1)
+            if self._inbox.error is not None:
+                raise self._inbox.error
             self._heed_interrupts()
             self._notice_deaths()
             if self._deadline is not None and time.monotonic() > self._deadline:
@@ -132,7 +131,7 @@ class _Watch:
         except queue.Empty:
             return
         if isinstance(message, Finished):
-            self._results[rank] = pickle.loads(message.payload)
+            self._results[rank] = unpack_result(rank, message.payload)
         elif isinstance(message, Failure):
             self._fail(message)
 
@@ -148,14 +147,19 @@ class _Watch:
             raise KeyboardInterrupt
         self._inbox.request_stop()
 
+    def _heard_of(self, rank: int) -> bool:
+        return rank in self._results or any(rank == failure.rank for failure in self._failures)
+
     def _notice_deaths(self) -> None:
-        known = set(self._results) | {failure.rank for failure in self._failures}
         for rank, process in enumerate(self._processes):
             code = process.poll()
-            if code is None or rank in known:
+            if code is None or self._heard_of(rank):
                 continue
-            self._receive(_ECHO_SECONDS)  # its last word may still be on the way
-            if rank not in self._results and rank not in {f.rank for f in self._failures}:
+            # Its last word may still be on the way, and surely is when it ended well.
+            patience = time.monotonic() + (_LAST_WORD_SECONDS if code == 0 else _ECHO_SECONDS)
+            while not self._heard_of(rank) and time.monotonic() < patience:
+                self._receive(0.1)
+            if not self._heard_of(rank):
                 self._fail(Failure(rank, _epitaph(code), "", None, lost_peer=False))
 
 
@@ -174,13 +178,14 @@ def _feed(job: ProcessJob, process: subprocess.Popen[bytes]) -> None:
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Nothing stays: neither the workers nor what they started."""
     for process in processes:
-        if process.poll() is None:
-            try:
-                process.wait(0.5 if process.stdin and process.stdin.closed else 0.05)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     for process in processes:
         process.wait(10)
-        if process.stdin is not None:
+        assert process.stdin is not None
+        with suppress(OSError):  # a job that was never read to its end
             process.stdin.close()

@@ -1,4 +1,4 @@
-"""The process of one local worker: `python -m farandole.engines.process`, fed through stdin.
+"""The process of one local worker, fed through stdin.
 
 Functions arrive by value (cloudpickle), so a caller's script needs no `__main__` guard
 and is not run again here.
@@ -9,16 +9,21 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-import cloudpickle
-
-from farandole.engines.base import Task
 from farandole.engines.channel import Address, Outbox
 from farandole.engines.failure import Failure
+
+# Modules are looked for where the driver finds them, the folder of its script included.
+_COMMAND = (
+    "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]\n"
+    "from farandole.engines.process import main; main()"
+)
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,21 @@ class Finished:
     payload: bytes
 
 
+def start(listener: int | None, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A worker that waits for its job."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _COMMAND, *sys.path],
+        stdin=subprocess.PIPE,
+        pass_fds=[] if listener is None else [listener],
+        env=environment,
+        start_new_session=True,  # Ctrl-C is the driver's to pass on
+    )
+
+
 def main() -> None:
     """Read the job, do it, report the result or the failure."""
-    _leave_with(sys.stdin.buffer, job := _receive(sys.stdin.buffer))
+    job = _receive(sys.stdin.buffer)
+    _leave_with(sys.stdin.buffer)
     outbox = Outbox(job.rank, job.inbox)
     message = work(job, outbox)
     outbox.tell(message)
@@ -56,35 +73,27 @@ def main() -> None:
 
 def work(job: ProcessJob, outbox: Outbox) -> Finished | Failure:
     """Do the job and describe how it ended."""
-    try:
-        import torch
+    import torch
 
-        from farandole.engines.rendezvous import LOOPBACK, open_store
-        from farandole.engines.worker import WorkerFailure, output_to, perform
+    from farandole.engines.output import output_to
+    from farandole.engines.rendezvous import LOOPBACK, open_store
+    from farandole.engines.worker import WorkerFailure, perform
 
-        torch.set_num_threads(job.threads)
-        listener = None if job.listener is None else socket.socket(fileno=job.listener)
-        task: Task = pickle.loads(job.task)
-    except Exception as error:  # most likely a module that can't be imported here
-        return Failure.of(job.rank, error)
+    torch.set_num_threads(job.threads)
+    listener = None if job.listener is None else socket.socket(fileno=job.listener)
+
+    def open_it() -> Any:
+        return open_store(job.rank, job.size, LOOPBACK, job.store_port, listener, job.timeout)
+
     try:
         with output_to(outbox):
-            result = perform(
-                task,
-                job.rank,
-                [LOOPBACK] * job.size,
-                iter(()),
-                lambda: open_store(
-                    job.rank, job.size, LOOPBACK, job.store_port, listener, job.timeout
-                ),
-                outbox,
-                job.timeout,
+            addresses = [LOOPBACK] * job.size
+            rows = iter(())
+            return Finished(
+                perform(job.task, job.rank, addresses, rows, open_it, outbox, job.timeout)
             )
-            return Finished(cloudpickle.dumps(result))
     except WorkerFailure as error:
         return error.failure
-    except Exception as error:  # a result that doesn't pickle
-        return Failure.of(job.rank, error)
 
 
 def send(job: ProcessJob, stream: IO[bytes]) -> None:
@@ -96,12 +105,15 @@ def send(job: ProcessJob, stream: IO[bytes]) -> None:
 
 def _receive(stream: IO[bytes]) -> ProcessJob:
     size = int.from_bytes(stream.read(8), "big")
-    job: Any = pickle.loads(stream.read(size))
+    data = stream.read(size)
+    if not data:  # the driver left before it had said what to do
+        os._exit(1)
+    job: Any = pickle.loads(data)
     assert isinstance(job, ProcessJob)
     return job
 
 
-def _leave_with(stream: IO[bytes], job: ProcessJob) -> None:
+def _leave_with(stream: IO[bytes]) -> None:
     """End this process when the driver's end of the pipe closes: no orphans."""
 
     def watch() -> None:
@@ -109,10 +121,3 @@ def _leave_with(stream: IO[bytes], job: ProcessJob) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-if __name__ == "__main__":
-    # Under `-m` this file runs as __main__; the job's classes live in the importable copy.
-    from farandole.engines.process import main as run_worker
-
-    run_worker()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import struct
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -84,17 +87,29 @@ def open_store(
 ) -> Store:
     """Connect to the store of rank 0, which serves it from `listener`."""
     options: dict[str, Any] = {"master_listen_fd": listener.detach()} if listener else {}
+    opening: Future[Store] = Future()
+
+    def connect() -> None:
+        try:
+            opening.set_result(
+                TCPStore(
+                    host,
+                    port,
+                    size,
+                    is_master=listener is not None,
+                    timeout=timedelta(seconds=timeout),
+                    wait_for_workers=False,
+                    **options,
+                )
+            )
+        except BaseException as error:
+            opening.set_exception(error)
+
+    # In a thread: torch waits without end for a server that listens but doesn't answer yet.
+    threading.Thread(target=connect, daemon=True).start()
     try:
-        return TCPStore(
-            host,
-            port,
-            size,
-            is_master=listener is not None,
-            timeout=timedelta(seconds=timeout),
-            wait_for_workers=False,
-            **options,
-        )
-    except (RuntimeError, dist.DistError) as error:
+        return opening.result(timeout)
+    except (RuntimeError, FutureTimeout) as error:
         raise WorkerMissing([0], timeout) from error
 
 
@@ -103,7 +118,7 @@ def wait_for_all(store: Store, rank: int, size: int, timeout: float) -> None:
     store.set(f"arrived/{rank}", "1")
     try:
         store.wait([f"arrived/{other}" for other in range(size)], timedelta(seconds=timeout))
-    except (RuntimeError, dist.DistError) as error:
+    except RuntimeError as error:
         missing = [other for other in range(size) if not _has(store, f"arrived/{other}")]
         raise WorkerMissing(missing or [0], timeout) from error
 
@@ -114,36 +129,68 @@ def process_group(
 ) -> Iterator[None]:
     """torch.distributed, initialised for the body of a `with`.
 
-    Whatever still holds the group must be collected before it is destroyed: torch 2.13
-    can dead-lock between the interpreter lock and gloo's threads otherwise.
+    When the body fails, the group is left as it is: destroying it could wait for a peer, and
+    every engine ends the process of a worker that failed.
     """
     size = len(addresses)
     wait_for_all(store, rank, size, timeout)
     backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
-    with _gloo_interface(addresses):
+    with _gloo_interface(rank, addresses):
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
         )
-    try:
-        yield
-    finally:
-        gc.collect()
-        dist.destroy_process_group()
+    yield
+    if dist.is_initialized():  # the user's own code may have destroyed it
+        _destroy()
+
+
+def _destroy() -> None:
+    """End torch.distributed without its dead-lock.
+
+    If the last holder of the group (a DDP module) dies while it holds the interpreter lock and a
+    thread of gloo needs that lock to drop its last work, torch 2.13 waits for ever. So whatever
+    can go goes first, and gloo's threads get the time and the lock to finish.
+    """
+    gc.collect()
+    time.sleep(0.01)
+    dist.destroy_process_group()
 
 
 @contextmanager
-def _gloo_interface(addresses: Sequence[str]) -> Iterator[None]:
-    """Keep gloo on the loopback interface while all workers are on one host."""
-    name = "GLOO_SOCKET_IFNAME"
-    if len(set(addresses)) > 1 or name in os.environ:
+def _gloo_interface(rank: int, addresses: Sequence[str]) -> Iterator[None]:
+    """Keep gloo on loopback while all workers are on one host, else on their common network."""
+    variable = "GLOO_SOCKET_IFNAME"
+    if variable in os.environ:
+        yield
+        return
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    name = loopback if len(set(addresses)) == 1 else interface_of(addresses[rank])
+    if name is None:  # gloo then looks up the name of this machine
         yield
         return
     with _environment:
-        os.environ[name] = "lo0" if sys.platform == "darwin" else "lo"
+        os.environ[variable] = name
         try:
             yield
         finally:
-            del os.environ[name]
+            del os.environ[variable]
+
+
+def interface_of(host: str) -> str | None:
+    """The network interface that has the address of `host`; None where that can't be known."""
+    if sys.platform != "linux":
+        return None
+    import fcntl
+
+    get_address = 0x8915  # SIOCGIFADDR
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        wanted = socket.inet_aton(socket.gethostbyname(host))
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # an interface without an address
+                answer = fcntl.ioctl(probe, get_address, struct.pack("256s", name.encode()))
+                if answer[20:24] == wanted:
+                    return name
+    return None
 
 
 def choose_device(local_rank: int, local_size: int) -> str:
@@ -154,8 +201,7 @@ def choose_device(local_rank: int, local_size: int) -> str:
 
 
 def _has(store: Store, key: str) -> bool:
-    deadline = time.monotonic() + 5
     try:
-        return bool(store.check([key])) and time.monotonic() < deadline
-    except (RuntimeError, dist.DistError):
+        return bool(store.check([key]))
+    except RuntimeError:
         return False

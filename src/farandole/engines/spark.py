@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
+import re
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,15 +14,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import pyarrow as pa
 
 from farandole import _spark
 from farandole.engines.base import MessageHandler, Task
 from farandole.engines.channel import Address, Inbox, Outbox
-from farandole.engines.failure import Failure
+from farandole.engines.failure import Failure, first_cause
 from farandole.engines.interrupt import Interrupts
-from farandole.errors import LaunchError, NotEnoughSlots
+from farandole.engines.parcel import pack_task, unpack_result
+from farandole.errors import InputError, LaunchError, NotEnoughSlots
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,13 +32,16 @@ _CHUNK = 64 << 20
 _RESULT = "rank int, part int, payload binary"
 _ECHO_SECONDS = 5.0
 """How long a worker that merely lost a peer holds back, so that Spark hears the peer first."""
+_SETTLING_SECONDS = 3.0
+"""How long to wait for one more executor; ten times that for the first."""
+_CANCEL_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class BarrierJob:
     """All that a barrier task is told."""
 
-    task: Task
+    task: bytes
     inbox: Address
     name: str
     """Secret and new for every run: under it workers of one host find each other."""
@@ -75,18 +77,43 @@ class SparkEngine:
         on_message: MessageHandler,
     ) -> list[Any]:
         """Run one barrier stage; `rows` has exactly one partition a worker."""
-        available = self.slots()
-        if num_workers > available:
-            raise NotEnoughSlots(num_workers, available)
+        self._check_slots(num_workers)
         frame = rows if rows is not None else self._seats(num_workers)
+        packed = pack_task(task)
+        failures: list[Failure] = []
+
+        def sort(rank: int, message: object) -> None:
+            if isinstance(message, Failure):
+                failures.append(message)
+            else:
+                on_message(rank, message)
+
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            inbox = stack.enter_context(self._inbox(on_message))
+            inbox = stack.enter_context(self._inbox(sort))
             name = f"farandole-{secrets.token_hex(16)}"
-            job = BarrierJob(task, inbox.address, name, timeout, rows is not None)
+            job = BarrierJob(packed, inbox.address, name, timeout, rows is not None)
             stage = frame.mapInArrow(partial(_attend, job), _RESULT, barrier=True)
             collecting = _Collecting(self.session, stage)
-            return collecting.results(num_workers, inbox, interrupts, task.stoppable)
+            try:
+                table = collecting.table(inbox, interrupts, task.stoppable)
+            except Exception as error:
+                translated = _translated(error, failures)
+                raise translated from translated.__cause__  # and not from Spark's wall of text
+        return _assembled(table, num_workers)
+
+    def _check_slots(self, wanted: int) -> None:
+        """Raise unless so many tasks can run at once. Executors of a cluster may yet come."""
+        available, since = self.slots(), time.monotonic()
+        while available < wanted and not _spark.is_local(self.session):
+            patience = _SETTLING_SECONDS if available else 10 * _SETTLING_SECONDS
+            if time.monotonic() - since > patience:
+                break
+            time.sleep(0.2)
+            before, available = available, self.slots()
+            since = since if before == available else time.monotonic()
+        if available < wanted:
+            raise NotEnoughSlots(wanted, available)
 
     def _seats(self, count: int) -> DataFrame:
         return (
@@ -100,51 +127,65 @@ class SparkEngine:
             return Inbox("127.0.0.1", on_message)
 
 
-class _Collecting(threading.Thread):
+class _Collecting:
     """Waits for Spark in a thread of its own, so that Ctrl-C can be handled in order."""
 
     def __init__(self, session: SparkSession, stage: DataFrame) -> None:
-        super().__init__(daemon=True)
         self._session = session
         self._stage = stage
         self._tag = f"farandole-{secrets.token_hex(8)}"
         self._table: pa.Table | None = None
         self._error: BaseException | None = None
+        self._thread = _spark.thread(session, self._collect)
 
-    def run(self) -> None:
-        self._session.addTag(self._tag)
+    def _collect(self) -> None:
+        _spark.add_tag(self._session, self._tag)
         try:
             self._table = self._stage.toArrow()
         except BaseException as error:
             self._error = error
 
-    def results(
-        self, size: int, inbox: Inbox, interrupts: Interrupts, stoppable: bool
-    ) -> list[Any]:
-        self.start()
-        while self.is_alive():
-            self.join(0.1)
+    def table(self, inbox: Inbox, interrupts: Interrupts, stoppable: bool) -> pa.Table:
+        self._thread.start()
+        while self._thread.is_alive():
+            self._thread.join(0.1)
+            if inbox.error is not None:
+                self._cancel()
+                raise inbox.error
             if interrupts.count == 0:
                 continue
             if not stoppable or interrupts.count > 1 or inbox.connected == 0:
-                self._session.interruptTag(self._tag)
-                self.join(20)
+                self._cancel()
                 raise KeyboardInterrupt
             inbox.request_stop()
         if self._error is not None:
-            raise _translated(self._error)
+            raise self._error
         assert self._table is not None
-        return _assembled(self._table, size)
+        return self._table
+
+    def _cancel(self) -> None:
+        """Again and again, because only a job that has already started can be cancelled."""
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            _spark.cancel(self._session, self._tag)
+            self._thread.join(1)
 
 
-def _translated(error: BaseException) -> BaseException:
+_BROKEN_TASK = re.compile(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)")
+
+
+def _translated(error: Exception, failures: list[Failure]) -> Exception:
     """Our worker's own exception, where Spark's wall of text contains one."""
     text = str(error)
-    failure = Failure.find(text)
+    found = Failure.find(text)
+    known = [*failures, found] if found else failures
+    failure = first_cause(known) if known else None
+    broken = _BROKEN_TASK.search(text)
+    if (failure is None or failure.lost_peer) and broken and "exited unexpectedly" in text:
+        why = "its Python process died without a word, most often killed for lack of memory"
+        failure = Failure(int(broken[1]), why, "", None, lost_peer=False)
     if failure is not None:
-        translated = failure.to_error()
-        translated.__suppress_context__ = True
-        return translated
+        return failure.to_error()
     if "No module named 'farandole'" in text:
         return LaunchError(
             "The Python of Spark's workers has no farandole. Install it there, or point "
@@ -154,13 +195,18 @@ def _translated(error: BaseException) -> BaseException:
 
 
 def _assembled(table: pa.Table, size: int) -> list[Any]:
+    if table.num_rows == 0:  # Spark starts no task for a plan that it knows to be empty
+        raise InputError("There are no rows to train on: the DataFrame is empty.")
     parts: dict[int, list[tuple[int, bytes]]] = {rank: [] for rank in range(size)}
     for rank, part, payload in zip(*(column.to_pylist() for column in table.columns), strict=True):
         parts[rank].append((part, payload))
     missing = [rank for rank, found in parts.items() if not found]
     if missing:
         raise LaunchError(f"Spark returned no result for rank {missing[0]} of {size}.")
-    return [pickle.loads(b"".join(data for _, data in sorted(parts[r]))) for r in range(size)]
+    return [
+        unpack_result(rank, b"".join(data for _, data in sorted(found)))
+        for rank, found in parts.items()
+    ]
 
 
 def _attend(job: BarrierJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -184,24 +230,18 @@ def _attend(job: BarrierJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 def _work(
     job: BarrierJob, context: Any, batches: Iterator[pa.RecordBatch], outbox: Outbox
 ) -> bytes:
-    from farandole.engines.worker import WorkerFailure, output_to, perform
+    from farandole.engines.output import output_to
+    from farandole.engines.worker import WorkerFailure, perform
 
     rank = context.partitionId()
     hosts = _hosts(context)
+    rows = batches if job.fed else _drained(batches)
     try:
         with _meeting(job, context, hosts) as open_store, output_to(outbox):
-            result = perform(
-                job.task,
-                rank,
-                hosts,
-                batches if job.fed else _drained(batches),
-                open_store,
-                outbox,
-                job.timeout,
-            )
-            return bytes(cloudpickle.dumps(result))
+            return perform(job.task, rank, hosts, rows, open_store, outbox, job.timeout)
     except WorkerFailure as error:
         failure = error.failure
+    outbox.tell(failure)
     if failure.lost_peer:
         time.sleep(_ECHO_SECONDS)
     raise RuntimeError(f"{failure.summary} {failure.mark()}")
@@ -254,6 +294,8 @@ def _by_barrier(
     pool = ThreadPoolExecutor(1, thread_name_prefix="farandole-meeting")
     stack.callback(pool.shutdown, wait=False)
     gathered = pool.submit(context.allGather, str(port))
+    if port is not None:
+        return partial(int, port)
 
     def found() -> int:
         try:

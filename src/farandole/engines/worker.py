@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any
 
 import pyarrow as pa
 from torch._C._distributed_c10d import Store
 
-from farandole.engines.base import Task
-from farandole.engines.channel import Output
 from farandole.engines.failure import Failure
+from farandole.engines.parcel import pack_result, unpack_task
 from farandole.engines.rendezvous import choose_device, process_group
 from farandole.world import Link, World, entered
 
@@ -27,37 +23,40 @@ class WorkerFailure(Exception):
 
 
 def perform(
-    task: Task,
+    task: bytes,
     rank: int,
     addresses: Sequence[str],
     batches: Iterator[pa.RecordBatch],
     open_store: Callable[[], Store],
     link: Link,
     timeout: float,
-) -> Any:
-    """Load, join the ring, work. Any error comes out as a `WorkerFailure`."""
+) -> bytes:
+    """Load, join the ring, work; gives the packed result. Any error is a `WorkerFailure`."""
     try:
         return _load_and_work(task, rank, addresses, batches, open_store, link, timeout)
-    except Exception as error:
+    except BaseException as error:  # also sys.exit(): the driver has to hear of it
         failure = Failure.of(rank, error)
     raise WorkerFailure(failure)
 
 
 def _load_and_work(
-    task: Task,
+    packed: bytes,
     rank: int,
     addresses: Sequence[str],
     batches: Iterator[pa.RecordBatch],
     open_store: Callable[[], Store],
     link: Link,
     timeout: float,
-) -> Any:
+) -> bytes:
+    task = unpack_task(packed)
     start = time.perf_counter()
+    # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
+    store = open_store() if rank == 0 else None
     state = task.load(rank, len(addresses), batches)
     loaded = time.perf_counter()
     here = [other for other, address in enumerate(addresses) if address == addresses[rank]]
     device = choose_device(here.index(rank), len(here))
-    with process_group(open_store(), rank, addresses, device, timeout):
+    with process_group(store or open_store(), rank, addresses, device, timeout):
         world = World(
             rank=rank,
             size=len(addresses),
@@ -69,39 +68,7 @@ def _load_and_work(
             seconds={"read": loaded - start, "ring-up": time.perf_counter() - loaded},
         )
         with entered(world):
-            return task.work(world, state)
-
-
-class _Lines(io.TextIOBase):
-    """A text stream that hands whole lines to the driver."""
-
-    def __init__(self, name: str, link: Link) -> None:
-        self._name = name
-        self._link = link
-        self._rest = ""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
-            self._link.tell(Output(self._name, line))
-        return len(text)
-
-    def finish(self) -> None:
-        """Send the last line, which has no end."""
-        if self._rest:
-            self.write("\n")
-
-
-@contextmanager
-def output_to(link: Link) -> Iterator[None]:
-    """Send what the body prints to the driver."""
-    out, err = _Lines("stdout", link), _Lines("stderr", link)
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            yield
-        finally:
-            out.finish()
-            err.finish()
+            payload = pack_result(rank, task.work(world, state))
+        # They may hold the ring (a method of an object that has a DDP module): before it ends.
+        del task, state
+    return payload

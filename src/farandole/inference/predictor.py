@@ -27,7 +27,9 @@ class Prediction:
     probability: Array | None
     """Class probabilities, (rows, classes); None for regression."""
     prediction: Array
-    """The class number or the value: (rows,), or (rows, outputs) for several values."""
+    """The class number or the value: (rows,), or (rows, outputs) for several values.
+
+    For several answers of yes or no, the probability of each yes."""
 
 
 class Predictor:
@@ -60,14 +62,21 @@ class Predictor:
     def predict_columns(self, columns: Sequence[Any]) -> Prediction:
         """Predict for columns in the order of the signature, as NumPy or Arrow arrays."""
         arrays = [
-            self._checked(name, column, shape)
-            for name, column, shape in zip(
-                self.signature.features, columns, self.signature.shapes, strict=True
+            self._checked(name, column, shape, dtype)
+            for name, column, shape, dtype in zip(
+                self.signature.features,
+                columns,
+                self.signature.shapes,
+                self.signature.dtypes,
+                strict=True,
             )
         ]
+        if len({len(array) for array in arrays}) > 1:
+            raise InputError(f"The columns have different lengths: {list(map(len, arrays))}.")
         outputs = [self._forward(arrays, start) for start in self._starts(arrays)]
-        raw = torch.cat(outputs).double() if outputs else torch.empty(0, self.signature.outputs)
-        return self._finish(raw.reshape(len(raw), -1))
+        nothing = torch.empty(0, self.signature.outputs, dtype=torch.float64)
+        raw = torch.cat(outputs).double() if outputs else nothing
+        return self._finish(raw if raw.dim() == 2 else raw.reshape(len(raw), -1))
 
     def _starts(self, arrays: Sequence[Array]) -> range:
         return range(0, len(arrays[0]), self._rows_at_once)
@@ -79,7 +88,7 @@ class Predictor:
         first: torch.Tensor = output[0] if isinstance(output, tuple | list) else output
         return first
 
-    def _checked(self, name: str, column: Any, shape: tuple[int, ...]) -> Array:
+    def _checked(self, name: str, column: Any, shape: tuple[int, ...], dtype: str) -> Array:
         try:
             array = column if isinstance(column, np.ndarray) else to_numpy(name, column)
         except BadColumn as bad:
@@ -89,12 +98,12 @@ class Predictor:
                 f"Column {name!r} has shape {array.shape[1:]} a row, but the network was trained "
                 f"on {shape}."
             )
-        return array.reshape(len(array), *shape)
+        return _of_kind(name, array, dtype).reshape(len(array), *shape)
 
     def _finish(self, raw: torch.Tensor) -> Prediction:
         head = self.signature.head
-        if head == "identity":
-            values = raw.numpy()
+        if not self.signature.is_classifier:
+            values = (raw.sigmoid() if head == "sigmoids" else raw).numpy()
             return Prediction(values, None, values[:, 0] if values.shape[1] == 1 else values)
         if head == "sigmoid":
             positive = torch.sigmoid(raw[:, :1])
@@ -102,7 +111,7 @@ class Predictor:
             probability = torch.cat([1 - positive, positive], dim=1)
         else:
             probability = torch.softmax(raw, 1) if head == "softmax" else raw.exp()
-        classes = probability.argmax(1).double() if len(raw) else torch.empty(0)
+        classes = probability.argmax(1).double()
         return Prediction(raw.numpy(), probability.numpy(), classes.numpy())
 
 
@@ -120,6 +129,22 @@ def _as_column(name: str, column: Any) -> Any:
     if hasattr(column, "to_numpy"):  # pandas
         return pa.array(column)
     return np.asarray(column)
+
+
+def _of_kind(name: str, array: Array, dtype: str) -> Array:
+    """Integers where the network was trained on them, floating-point numbers where on those."""
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"Column {name!r} holds {array.dtype}, expected {dtype}.")
+    integral = not dtype.startswith("float")
+    if integral is (array.dtype.kind != "f"):
+        return array
+    cast = array.astype(dtype)
+    if integral and (cast != array).any():
+        example = array[cast != array].flat[0]
+        raise InputError(
+            f"Column {name!r} holds {example}, but the network was trained on whole numbers."
+        )
+    return cast
 
 
 def _tensor(array: Array) -> torch.Tensor:

@@ -7,7 +7,7 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -16,9 +16,6 @@ from torch import nn
 
 from farandole.artifact import Signature
 from farandole.inference.predictor import Prediction, Predictor
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 _MOST_LOADED = 4
 _loaded: OrderedDict[str, Predictor] = OrderedDict()
@@ -49,21 +46,12 @@ class PackedPredictor:
         return _loaded[self.digest]
 
 
-def prediction_type(signature: Signature) -> StructType:
-    """The struct that the UDF returns, in the types of Spark ML."""
-    from pyspark.ml.linalg import VectorUDT
-    from pyspark.sql.types import DoubleType, StructField, StructType
-
+def prediction_type(signature: Signature) -> str:
+    """The struct that the UDF returns: vectors as arrays, since Spark can't put its own vectors
+    next to columns that it reads by the batch, as from Parquet."""
     if signature.is_classifier:
-        return StructType(
-            [
-                StructField(RAW, VectorUDT()),
-                StructField(PROBABILITY, VectorUDT()),
-                StructField(PREDICTION, DoubleType()),
-            ]
-        )
-    kind = DoubleType() if signature.outputs == 1 else VectorUDT()
-    return StructType([StructField(PREDICTION, kind)])
+        return f"{RAW} array<double>, {PROBABILITY} array<double>, {PREDICTION} double"
+    return f"{PREDICTION} {'double' if signature.outputs == 1 else 'array<double>'}"
 
 
 def prediction_udf(packed: PackedPredictor, signature: Signature) -> Any:
@@ -89,27 +77,22 @@ def prediction_udf(packed: PackedPredictor, signature: Signature) -> Any:
 
 
 def to_arrow(prediction: Prediction, signature: Signature) -> pa.StructArray:
-    """Predictions as a struct of Spark ML's types."""
+    """Predictions as a struct of `prediction_type`."""
     values = prediction.prediction
-    last = pa.array(values) if values.ndim == 1 else vectors(values)
+    last = pa.array(values, pa.float64()) if values.ndim == 1 else lists(values)
     if not signature.is_classifier:
         return pa.StructArray.from_arrays([last], names=[PREDICTION])
     assert prediction.probability is not None
-    parts = [vectors(prediction.raw), vectors(prediction.probability), last]
+    parts = [lists(prediction.raw), lists(prediction.probability), last]
     return pa.StructArray.from_arrays(parts, names=[RAW, PROBABILITY, PREDICTION])
 
 
-def vectors(rows: np.ndarray[Any, Any]) -> pa.StructArray:
-    """A matrix as dense Spark ML vectors, without a copy."""
+def lists(rows: np.ndarray[Any, Any]) -> pa.ListArray:
+    """A matrix as a column of lists, without a copy.
+
+    >>> lists(np.array([[1.0, 2.0], [3.0, 4.0]])).to_pylist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
     count, size = rows.shape
-    offsets = pa.array(np.arange(0, (count + 1) * size, max(size, 1), dtype=np.int32)[: count + 1])
-    values = pa.ListArray.from_arrays(offsets, pa.array(np.ascontiguousarray(rows).reshape(-1)))
-    return pa.StructArray.from_arrays(
-        [
-            pa.array(np.ones(count, np.int8)),
-            pa.nulls(count, pa.int32()),
-            pa.nulls(count, pa.list_(pa.int32())),
-            values,
-        ],
-        names=["type", "size", "indices", "values"],
-    )
+    flat = pa.array(np.ascontiguousarray(rows, np.float64).reshape(-1))
+    return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * size), flat)

@@ -68,17 +68,22 @@ class FlatGradients:
             dist.all_reduce(values)
         return values
 
-    def average_buffers(self) -> None:
-        """Average floating-point buffers; the others count batches and are equal anyway."""
-        floating = [b for b in self._network.buffers() if b.is_floating_point()]
-        if self._world.size == 1 or not floating:
+    def average_buffers(self, rows: int) -> None:
+        """Average floating-point buffers by rows; of counters, everybody takes the highest."""
+        buffers = list(self._network.buffers())
+        if self._world.size == 1 or not buffers:
             return
-        flat = torch.cat([buffer.reshape(-1).double() for buffer in floating])
+        for buffer in buffers:
+            if not buffer.is_floating_point():
+                dist.all_reduce(buffer, dist.ReduceOp.MAX)
+        floating = [buffer for buffer in buffers if buffer.is_floating_point()]
+        parts = [buffer.reshape(-1).double() * rows for buffer in floating]
+        flat = torch.cat([*parts, torch.tensor([float(rows)], device=buffers[0].device).double()])
         dist.all_reduce(flat)
-        flat /= self._world.size
-        parts = flat.split([buffer.numel() for buffer in floating])
-        for buffer, part in zip(floating, parts, strict=True):
-            buffer.copy_(part.view_as(buffer))
+        flat /= flat[-1].clone()
+        means = flat[:-1].split([buffer.numel() for buffer in floating]) if floating else ()
+        for buffer, mean in zip(floating, means, strict=True):
+            buffer.copy_(mean.view_as(buffer))
 
     def _find_tail(self) -> torch.Tensor:
         """The tail needs a dtype in which a row count is exact: bfloat16 would not do."""

@@ -45,8 +45,11 @@ class Synchronizer(Protocol):
         """The sum of a small tensor over all workers."""
         ...
 
-    def average_buffers(self) -> None:
-        """Make running statistics (batch normalisation) equal on all workers."""
+    def average_buffers(self, rows: int) -> None:
+        """Make running statistics (batch normalisation) equal on all workers.
+
+        Each counts by the rows it has seen: a worker without any knows nothing.
+        """
         ...
 
 

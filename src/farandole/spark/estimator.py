@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+import os
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -23,11 +23,18 @@ from farandole.inference.udf import (
     PackedPredictor,
     prediction_udf,
 )
-from farandole.spark.io import EstimatorReader, EstimatorWriter, ModelReader, ModelWriter
+from farandole.spark.io import (
+    EstimatorReader,
+    EstimatorWriter,
+    ModelReader,
+    ModelWriter,
+    local_path,
+)
 from farandole.spark.params import EstimatorParams, ModelParams, set_checked
+from farandole.training import losses
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _STRUCT = "__farandole_prediction"
 
@@ -41,6 +48,7 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
     def __init__(self, artifact: Artifact | None = None, steps: pd.DataFrame | None = None) -> None:
         super().__init__()
         self._artifact = artifact
+        self._parcel: PackedPredictor | None = None
         self.steps = steps
         """One row an update, of the run that made this model; None after loading."""
         self.seconds: dict[str, float] = {}
@@ -76,29 +84,26 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         """Number of classes of a classifier."""
         return self.signature.num_classes
 
-    @cached_property
+    @property  # a cached one would be looked up, and so made, whenever pyspark lists the params
     def _packed(self) -> PackedPredictor:
-        return PackedPredictor.of(self.network, self.signature)
+        if self._parcel is None:
+            self._parcel = PackedPredictor.of(self.network, self.signature)
+        return self._parcel
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         features = self.chosen_features()
         Columns(tuple(features)).check(_spark.arrow_schema(dataset))
-        outputs = self._outputs()
-        for name in outputs:
-            if name in dataset.columns:
-                raise InputError(
-                    f"The column {name!r} exists already. Drop it, or choose another name with "
-                    "predictionCol, probabilityCol or rawPredictionCol."
-                )
+        self.check_outputs(dataset.columns, self.signature.is_classifier)
         from pyspark.sql import functions as F
 
         columns = [F.col(_quoted(name)) for name in features]
         predicted = prediction_udf(self._packed, self.signature)(*columns).alias(_STRUCT)
-        kept = [F.col(_quoted(name)) for name in dataset.columns]
-        return dataset.select("*", predicted).select(*kept, *outputs.values())
+        rows = _by_row(dataset).select("*", predicted)
+        return rows.select("*", *self._outputs()).drop(_STRUCT)
 
-    def _outputs(self) -> dict[str, Column]:
-        """The columns to add, by name; an empty name leaves one out."""
+    def _outputs(self) -> list[Column]:
+        """The columns to add; an empty name leaves one out."""
+        from pyspark.ml.functions import array_to_vector
         from pyspark.sql import functions as F
 
         wanted: list[tuple[str, str, dict[str, Any]]]
@@ -115,11 +120,12 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
             wanted = [(column, PREDICTION, {"num_attrs": signature.outputs})]
         else:
             wanted = [(column, PREDICTION, {"type": "numeric", "name": column})]
-        columns = {}
+        columns = []
         for name, field, attributes in wanted:
+            column = F.col(f"{_STRUCT}.{field}")
+            value = array_to_vector(column) if "num_attrs" in attributes else column
             if name:
-                about = {"ml_attr": attributes}
-                columns[name] = F.col(f"{_STRUCT}.{field}").alias(name, metadata=about)
+                columns.append(value.alias(name, metadata={"ml_attr": attributes}))
         return columns
 
     def write(self) -> MLWriter:
@@ -160,18 +166,19 @@ class TorchEstimator(
     def _fit(self, dataset: DataFrame) -> TorchModel:
         if not self.isSet("network"):
             raise InputError("network is not set: TorchEstimator(network=...)")
-        self._check_outputs(dataset)
+        is_classifier = losses.resolve(self.getOrDefault("loss")).head != "identity"
+        self.check_outputs(dataset.columns, is_classifier)
         result = train(
             self.getOrDefault("network"),
             dataset,
             features=self.chosen_features(),
             label=self.chosen_labels(),
-            weight=self.getOrDefault("weightCol") if self.isSet("weightCol") else None,
+            weight=self.value_of("weightCol"),
             validation=self.chosen_validation(),
             num_workers=self.getOrDefault("numWorkers"),
             engine=SparkEngine(dataset.sparkSession),
             strategy=self.getOrDefault("strategy"),
-            initial_weights=self._get_or_none("initialWeights"),
+            initial_weights=self._initial_weights(dataset.sparkSession),
             timeout=self.getOrDefault("timeout"),
             progress=self.getOrDefault("progress"),
             observer=self.getOrDefault("observer"),
@@ -182,16 +189,14 @@ class TorchEstimator(
         model._resetUid(self.uid)
         return self._copyValues(model)
 
-    def _get_or_none(self, name: str) -> Any:
-        return self.getOrDefault(name) if self.isSet(name) else None
-
-    def _check_outputs(self, dataset: DataFrame) -> None:
-        for param in ("predictionCol", "probabilityCol", "rawPredictionCol"):
-            if (name := self.getOrDefault(param)) in dataset.columns:
-                raise InputError(
-                    f"The column {name!r} exists already, but {param} would write to it. Drop it, "
-                    f"or set {param} to another name."
-                )
+    def _initial_weights(self, session: SparkSession) -> Any:
+        """What was set; of a saved TorchModel, the network inside."""
+        weights = self.value_of("initialWeights")
+        if isinstance(weights, str | os.PathLike):
+            local = local_path(session, os.fspath(weights))
+            if local is not None:
+                return local / "network" if (local / "network").is_dir() else local
+        return weights
 
     def write(self) -> MLWriter:
         """A writer of a folder of safetensors and JSON."""
@@ -201,6 +206,20 @@ class TorchEstimator(
     def read(cls) -> MLReader[TorchEstimator]:
         """A reader that runs no code from the folder."""
         return EstimatorReader(cls)
+
+
+def _by_row(dataset: DataFrame) -> DataFrame:
+    """The same rows, in a plan that hands them on one by one if there are vectors.
+
+    Where Spark 4.3 reads files by the batch, its Python UDFs keep to batches, which can't hold
+    vectors. A filter that its optimizer can't see through, but may still push down, ends those.
+    """
+    from pyspark.sql import functions as F
+
+    for field in dataset.schema:
+        if '"udt"' in field.json() and dataset.columns.count(field.name) == 1:
+            return dataset.where(F.hash(F.col(_quoted(field.name)).isNull()) >= -(2**31))
+    return dataset
 
 
 def _quoted(name: str) -> str:

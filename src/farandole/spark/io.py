@@ -1,17 +1,18 @@
 """Saving and loading under pyspark.ml's rules: metadata by Spark, networks as artifacts.
 
 path/metadata    the params, as every pyspark.ml stage has them
-path/network     the network: safetensors and JSON
+path/network     a model's network: safetensors and JSON
+path/modules     an estimator's networks, likewise
 path/objects     only with allowPickle: params that JSON can't hold
 
-Metadata comes last: a folder without it was not finished, and doesn't load.
+On a local disk a folder appears whole or not at all, and only then replaces an older one.
+Elsewhere metadata comes last: a folder without it was not finished, and doesn't load.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,11 +57,23 @@ def allow_pickle() -> Iterator[None]:
 class _Writer(MLWriter):
     """Overwrites under Spark Connect too, where pyspark.ml's own way needs a JVM."""
 
+    def save(self, path: str) -> None:
+        """Write beside `path` and then rename, where that can be done."""
+        local = local_path(self.sparkSession, path)
+        if local is None:
+            super().save(path)
+            return
+        if local.exists() and not self.shouldOverwrite:
+            raise ArtifactError(f"{path!r} exists. Choose another path, or write().overwrite().")
+        local.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{local.name}-", dir=local.parent) as scratch:
+            self.saveImpl(f"file://{scratch}/new")
+            if local.exists():
+                local.rename(Path(scratch, "old"))
+            Path(scratch, "new").rename(local)
+
     def _handleOverwrite(self, path: str) -> None:
-        local = _local(_spark.qualified_path(self.sparkSession, path))
-        if local is not None:
-            shutil.rmtree(local, ignore_errors=True)
-        elif not _spark.is_connect(self.sparkSession):
+        if not _spark.is_connect(self.sparkSession):
             super()._handleOverwrite(path)
         else:
             target, inside = fs.FileSystem.from_uri(path)
@@ -167,10 +180,17 @@ def _trusted(pickled: Path) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
+    """Whether JSON gives it back as it was, apart from tuples, which come back as lists."""
     try:
-        return bool(json.loads(json.dumps(value)) == value)
+        return bool(json.loads(json.dumps(value)) == _with_lists(value))
     except (TypeError, ValueError):
         return False
+
+
+def _with_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_lists(inner) for key, inner in value.items()}
+    return [_with_lists(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _write_module(folder: Path, name: str, module: nn.Module) -> bool:
@@ -193,42 +213,47 @@ def _read_module(folder: Path) -> nn.Module:
 
 def _metadata(path: str, session: SparkSession, cls: type) -> dict[str, Any]:
     expected = f"{cls.__module__}.{cls.__name__}"
+    local = local_path(session, path)
+    if local is not None:
+        # The JVM has a working directory of its own, and would say that Parquet is missing.
+        if not (local / "metadata").is_dir():
+            raise ArtifactError(f"{path!r} holds no saved {cls.__name__}.")
+        path = f"file://{local}"
     return dict(DefaultParamsReader.loadMetadata(path, session, expected))
 
 
 @contextmanager
 def writing(session: SparkSession, path: str) -> Iterator[Path]:
     """A local folder whose content ends up at `path`, wherever that is."""
-    place = _spark.qualified_path(session, path)
-    if (local := _local(place)) is not None:
-        if local.exists():
-            raise ArtifactError(f"{place!r} exists. Choose another path, or write().overwrite().")
+    if (local := local_path(session, path)) is not None:
         local.mkdir(parents=True)
-        try:
-            yield local
-        except BaseException:
-            shutil.rmtree(local, ignore_errors=True)
-            raise
+        yield local
         return
     with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
         yield Path(folder)
-        target, inside = fs.FileSystem.from_uri(place)
+        target, inside = fs.FileSystem.from_uri(_spark.qualified_path(session, path))
         fs.copy_files(folder, inside, destination_filesystem=target)
 
 
 @contextmanager
 def reading(session: SparkSession, path: str) -> Iterator[Path]:
     """A local folder with the content of `path`."""
-    place = _spark.qualified_path(session, path)
-    if (local := _local(place)) is not None:
+    if (local := local_path(session, path)) is not None:
         yield local
         return
     with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
-        source, inside = fs.FileSystem.from_uri(place)
+        source, inside = fs.FileSystem.from_uri(_spark.qualified_path(session, path))
         fs.copy_files(inside, folder, source_filesystem=source)
         yield Path(folder)
 
 
-def _local(place: str) -> Path | None:
-    parts = urlparse(place)
-    return Path(parts.path) if parts.scheme in ("", "file") else None
+def local_path(session: SparkSession, path: str) -> Path | None:
+    """`path` as an absolute one on this machine's disk, or None if it is elsewhere.
+
+    Hadoop takes the text after file: as it is, so there is nothing to decode.
+    """
+    place = _spark.qualified_path(session, path)
+    scheme = urlparse(place).scheme
+    if scheme == "":
+        return Path(place).absolute()
+    return Path("/" + place.removeprefix("file:").lstrip("/")) if scheme == "file" else None

@@ -6,7 +6,7 @@ their own defaults, so that the two can't drift apart.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -145,9 +145,26 @@ class ModelParams(HasFeaturesCol, HasPredictionCol, HasProbabilityCol, HasRawPre
 
     def chosen_features(self) -> list[str]:
         """The feature columns."""
-        if self.isSet("featuresCols"):
-            return list(self.getOrDefault("featuresCols"))
-        return [str(self.getOrDefault("featuresCol"))]
+        several = self.value_of("featuresCols")
+        return [self.getOrDefault("featuresCol")] if several is None else list(several)
+
+    def check_outputs(self, existing: Sequence[str], is_classifier: bool) -> None:
+        """Raise if a prediction would be written to a column that exists, or two to one."""
+        params = ("predictionCol", "probabilityCol", "rawPredictionCol")
+        taken = dict.fromkeys(existing, "exists already")
+        for param in params if is_classifier else params[:1]:
+            name = self.getOrDefault(param)
+            if name in taken:
+                raise InputError(
+                    f"The column {name!r} {taken[name]}, but {param} would write to it. Drop it, "
+                    f"or set {param} to another name."
+                )
+            if name:
+                taken[name] = f"is {param}"
+
+    def value_of(self, name: str) -> Any:
+        """The value of a param; None where it has neither a value nor a default."""
+        return self.getOrDefault(name) if self.isDefined(name) else None
 
 
 _RECIPE_PARAMS = {camel(field.name): RECIPE_ROWS[field.name] for field in fields(Recipe)}
@@ -171,22 +188,20 @@ class EstimatorParams(ModelParams, HasLabelCol, HasWeightCol, HasValidationIndic
 
     def chosen_labels(self) -> list[str]:
         """The label columns."""
-        if self.isSet("labelCols"):
-            return list(self.getOrDefault("labelCols"))
-        return [str(self.getOrDefault("labelCol"))]
+        several = self.value_of("labelCols")
+        return [self.getOrDefault("labelCol")] if several is None else list(several)
 
     def chosen_validation(self) -> float | str | None:
         """A fraction, a column, or nothing."""
-        fraction, column = self.isSet("validationFraction"), self.isSet("validationIndicatorCol")
-        if fraction and column:
+        fraction: float | None = self.value_of("validationFraction")
+        column: str | None = self.value_of("validationIndicatorCol")
+        if fraction is not None and column is not None:
             raise InputError("Set validationFraction or validationIndicatorCol, not both.")
-        if fraction:
-            return float(self.getOrDefault("validationFraction"))
-        return str(self.getOrDefault("validationIndicatorCol")) if column else None
+        return column if fraction is None else fraction
 
 
 def set_checked(target: Params, values: dict[str, Any]) -> None:
-    """Set params by name; an unknown one gets a suggestion."""
+    """Set params by name, and clear those that are None; an unknown one gets a suggestion."""
     from difflib import get_close_matches
 
     known = [param.name for param in target.params]
@@ -195,5 +210,7 @@ def set_checked(target: Params, values: dict[str, Any]) -> None:
             close = get_close_matches(name, known, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
             raise InputError(f"{type(target).__name__} has no param {name!r}. {hint}")
-        if value is not None:
+        if value is None:
+            target.clear(target.getParam(name))
+        else:
             target._set(**{name: value})

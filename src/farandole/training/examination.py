@@ -102,7 +102,9 @@ def sign(network: nn.Module, columns: Columns, report: Report, loss: Loss) -> Si
             first_error = first_error or error
             continue
         first = output[0] if isinstance(output, tuple | list) else output
-        return replace(candidate, outputs=int(first.shape[1]) if first.dim() > 1 else 1)
+        outputs = int(first.shape[1]) if first.dim() > 1 else 1
+        head = "sigmoids" if loss.head == "sigmoid" and outputs > 1 else loss.head
+        return replace(candidate, outputs=outputs, head=head)
     raise InputError(_mismatch(network, signature, first_error)) from first_error
 
 
@@ -176,11 +178,17 @@ def examine_labels(shard: Shard, columns: Columns, loss: Loss, outputs: int) -> 
         kind = loss.kind_of(number)
         problems += _label_problems(name, values, kind, outputs if number == 0 else None)
         if number == 0 and kind is not None and kind.head != "identity" and not problems:
-            classes = np.unique(values).astype(int)[:1000].tolist()
+            classes = _classes(values)
     if columns.weight is not None:
         weights = shard.columns[columns.weight].numpy()
         problems += _rows_where(columns.weight, weights, weights < 0, "a negative weight")
     return LabelReport(problems, classes)
+
+
+def _classes(values: np.ndarray[Any, Any]) -> list[int]:
+    """The class numbers that occur; none where labels are probabilities."""
+    found = np.unique(values)[:1000]
+    return found.astype(int).tolist() if (found == np.floor(found)).all() else []
 
 
 def _label_problems(
@@ -191,7 +199,7 @@ def _label_problems(
     if kind.head == "sigmoid":
         outside = (values < 0) | (values > 1)
         return _rows_where(name, values, outside, "a label outside of 0 … 1")
-    if values.ndim > 1:  # probabilities of classes
+    if values.ndim > 1 and values.dtype.kind == "f":  # probabilities of classes
         return []
     fractional = values != np.floor(values)
     found = _rows_where(name, values, fractional, "a fractional label, expected class numbers")

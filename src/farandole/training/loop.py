@@ -20,7 +20,7 @@ from farandole.training.metrics import Tally
 from farandole.training.recipe import Recipe
 from farandole.training.schedules import Pace
 from farandole.training.step import Batcher, Stepper
-from farandole.training.stopping import EarlyStopping
+from farandole.training.stopping import EarlyStopping, check_monitor
 from farandole.world import World
 
 _REPORT_SECONDS = 0.25
@@ -80,6 +80,7 @@ class Loop:
             updates=self._last_update,
             updates_per_epoch=per_epoch,
         )
+        check_monitor(recipe.monitor, metrics, self._validates)
         default = "validation_loss" if self._validates else "train_loss"
         self._stopping = EarlyStopping(recipe.monitor or default, recipe.patience, recipe.min_delta)
         self._kept: State | None = None
@@ -91,7 +92,7 @@ class Loop:
         progress = Progress()
         for epoch in range(self._recipe.epochs):
             ended = self._epoch(epoch, progress)
-            if ended in (INTERRUPTED, _DIVERGED):
+            if ended in (INTERRUPTED, DIVERGED):
                 progress.reason = str(ended)
                 self._fall_back(progress)
                 return progress
@@ -113,11 +114,11 @@ class Loop:
         tally = Tally(self._metrics, self._head)
         self._network.train()
         ended = self._train(epoch, tally, progress)
-        if ended in (INTERRUPTED, _DIVERGED):
+        if ended in (INTERRUPTED, DIVERGED):
             return ended
         seconds = time.perf_counter() - start
         row = {"epoch": float(epoch + 1), **self._result("train", tally)}
-        self._sync.average_buffers()
+        self._sync.average_buffers(self._loader.own_rows)
         if self._validates:
             row |= self._evaluate()
         row |= {
@@ -136,7 +137,7 @@ class Loop:
             totals = self._update(iter(group), tally)
             progress.steps.append((epoch + 1, self._pace.learning_rate, totals.mean_loss))
             if self._recipe.stop_on_nan and not math.isfinite(totals.loss):
-                return _DIVERGED
+                return DIVERGED
             self._pace.after_update()
             progress.update += 1
             self._report(epoch, progress, totals)
@@ -164,11 +165,10 @@ class Loop:
         return totals
 
     def _clip(self) -> None:
-        parameters = [p for p in self._network.parameters() if p.grad is not None]
         if self._recipe.clip_value is not None:
-            nn.utils.clip_grad_value_(parameters, self._recipe.clip_value)
+            nn.utils.clip_grad_value_(self._network.parameters(), self._recipe.clip_value)
         if self._recipe.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, self._recipe.clip_norm)
+            nn.utils.clip_grad_norm_(self._network.parameters(), self._recipe.clip_norm)
 
     def _evaluate(self) -> dict[str, float]:
         tally = Tally(self._metrics, self._head)
@@ -187,7 +187,7 @@ class Loop:
         """Go back to the last finished epoch."""
         if self._kept is not None:
             self._network.load_state_dict(self._kept)
-        elif progress.reason == _DIVERGED:
+        elif progress.reason == DIVERGED:
             rate = progress.steps[-1][1]
             raise TrainingDiverged(
                 f"The loss became {progress.steps[-1][2]} in update {progress.update + 1}, before "
@@ -220,7 +220,7 @@ class Loop:
 
 
 INTERRUPTED = "interrupted"
-_DIVERGED = "the loss became NaN or infinite"
+DIVERGED = "the loss became NaN or infinite"
 _TIME_UP = "max_seconds reached"
 _STEPS_DONE = "max_steps reached"
 

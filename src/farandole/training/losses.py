@@ -7,7 +7,7 @@ exactly the mean that one worker would see.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,11 @@ class Loss:
         """The loss of each row, or, from a callable that gives but one number, of all of them."""
         if self.callable is not None:
             value = self.callable(output, *targets)
+            if value.dim() and len(value) != len(targets[0]):
+                raise InputError(
+                    f"The loss gives {len(value)} values for {len(targets[0])} rows: it must "
+                    "return their mean, or one value a row."
+                )
             return value if value.dim() == 0 else _by_row(value)
         outputs, aligned = align(output, targets)
         if len(self.parts) not in (1, len(outputs)):
@@ -117,7 +122,7 @@ def resolve(loss: Any) -> Loss:
         return Loss((NAMES[loss],))
     if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
         return Loss((_from_module(loss),))
-    if loss in _SYNONYMS:
+    if isinstance(loss, Hashable) and loss in _SYNONYMS:
         return Loss((NAMES[_SYNONYMS[loss]],))
     if callable(loss):
         return Loss(callable=loss)
@@ -126,17 +131,37 @@ def resolve(loss: Any) -> Loss:
 
 def class_weights_of(loss: Any) -> list[float] | None:
     """The class weights inside a torch loss: they belong to the rows, to be averaged with them."""
-    weight = getattr(loss, "weight", None)
-    return weight.tolist() if isinstance(weight, torch.Tensor) and weight.dim() == 1 else None
+    if not isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) or loss.weight is None:
+        return None
+    weights: list[float] = loss.weight.tolist()
+    return weights
 
 
 def _from_module(loss: nn.Module) -> Kind:
+    _refuse_unlike(loss)
     bare = copy.deepcopy(loss)
     bare.reduction = "none"  # type: ignore[assignment]
     if class_weights_of(bare) is not None:
         bare.weight = None  # type: ignore[assignment]
     name = _SYNONYMS.get(type(loss))
     return Kind(NAMES[name].head if name else "identity", bare)
+
+
+def _refuse_unlike(loss: nn.Module) -> None:
+    """Raise for options that a mean over the rows of a batch can't honour."""
+    name = type(loss).__name__
+    if loss.reduction not in ("mean", "none"):
+        raise InputError(
+            f"{name} has reduction={loss.reduction!r}, but a batch's loss is the mean over its "
+            'rows. Use reduction="mean" and another learning rate, or a callable of your own.'
+        )
+    if getattr(loss, "ignore_index", -100) != -100:
+        raise InputError(
+            f"{name} has ignore_index={loss.ignore_index}. Drop those rows, or give them the "
+            "weight 0 in a weight column."
+        )
+    if getattr(loss, "label_smoothing", 0.0) and class_weights_of(loss) is not None:
+        raise InputError(f"{name} has class weights and label_smoothing: only one at a time.")
 
 
 def align(output: Any, targets: Tensors) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

@@ -21,10 +21,11 @@ Update = Callable[[torch.Tensor, torch.Tensor, str], torch.Tensor]
 
 
 def _accuracy(output: torch.Tensor, target: torch.Tensor, head: str) -> torch.Tensor:
-    if head == "sigmoid":
+    if head in ("sigmoid", "sigmoids"):
         right = (output.reshape(target.shape) > 0) == (target > 0.5)
     else:
-        right = output.argmax(1) == target
+        classes = target.argmax(1) if target.is_floating_point() else target  # or probabilities
+        right = output.argmax(1) == classes
     return right.reshape(len(target), -1).double().mean(1)
 
 
@@ -103,11 +104,11 @@ class Tally:
         parts = [loss.detach().double(), weights.sum().double()]
         if self._sums or self._objects:
             outputs, aligned = align(output, targets)
-            first, target = outputs[0].detach().float(), aligned[0]
+            first, target = _at_least_float32(outputs[0].detach()), aligned[0]
             for update in self._sums.values():
                 parts.append((update(first, target, self._head) * weights).sum())
             for metric in self._objects.values():
-                metric.update(first, target.long() if self._head == "sigmoid" else target)
+                metric.update(*_as_torchmetrics(first, target, self._head))
         self._totals += torch.stack(parts).cpu()
 
     def result(
@@ -120,8 +121,36 @@ class Tally:
         for name, total in zip(self._sums, sums, strict=True):
             row[f"{prefix}_{name}"] = total / weight if weight else nan
         for name, metric in self._objects.items():
-            row[f"{prefix}_{name}"] = float(_merged(metric, size).compute())
+            row |= _numbered(f"{prefix}_{name}", _merged(metric, size).compute())
         return row
+
+
+def _at_least_float32(output: torch.Tensor) -> torch.Tensor:
+    return output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
+
+
+def _as_torchmetrics(
+    output: torch.Tensor, target: torch.Tensor, head: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities and class numbers.
+
+    torchmetrics takes scores for probabilities in any batch where all of them happen to lie
+    between 0 and 1, so it must never see a score.
+    """
+    if output.shape != target.shape and output.numel() == target.numel():
+        output = output.reshape(target.shape)
+    if head in ("sigmoid", "sigmoids"):
+        return output.sigmoid(), target.long()
+    if head == "softmax":
+        return output.softmax(1), target
+    return (output.exp() if head == "log_softmax" else output), target
+
+
+def _numbered(name: str, value: torch.Tensor) -> dict[str, float]:
+    """A metric with a value for each class fills a column for each."""
+    if value.numel() == 1:
+        return {name: float(value)}
+    return {f"{name}_{number}": float(part) for number, part in enumerate(value.reshape(-1))}
 
 
 def _is_object(metric: Any) -> bool:
@@ -133,8 +162,29 @@ def _merged(metric: Any, size: int) -> Any:
         return metric
     gathered: list[Any] = [None] * size
     dist.all_gather_object(gathered, metric if metric.update_called else None)
-    filled = [part for part in gathered if part is not None]
-    merged = filled[0] if filled else metric
-    for part in filled[1:]:
+    return merge([part for part in gathered if part is not None]) or metric
+
+
+def merge(parts: Sequence[Any]) -> Any:
+    """One torchmetrics object out of those of several workers; None out of none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    merged = parts[0]
+    if merged.full_state_update or merged.dist_sync_on_step:
+        return _stacked(parts)
+    for part in parts[1:]:
         merged.merge_state(part)
+    return merged
+
+
+def _stacked(parts: Sequence[Any]) -> Any:
+    """As torchmetrics itself does it for metrics whose `compute` takes the states of all."""
+    merged = parts[0]
+    for name, reduction in merged._reductions.items():
+        values = [getattr(part, name) for part in parts]
+        if isinstance(values[0], list):
+            setattr(merged, name, [value for part in values for value in part])
+        else:
+            stacked = torch.stack(values)
+            setattr(merged, name, stacked if reduction is None else reduction(stacked))
     return merged

@@ -120,7 +120,43 @@ def display(show: bool) -> PlainProgress | BarProgress | None:
     return BarProgress() if sys.stderr.isatty() and sys.stdout.isatty() else PlainProgress()
 
 
-def warn(event: events.Event) -> None:
-    """Turn a caution into a Python warning on the driver."""
-    if isinstance(event, events.Caution):
-        warnings.warn(event.message, UserWarning, stacklevel=2)
+class Listening:
+    """Passes what workers say to the display, to the user's observer, and the rest on."""
+
+    def __init__(
+        self, show: bool, observer: Observer | None, otherwise: Callable[[int, object], None]
+    ) -> None:
+        self._display = display(show)
+        self._observer = observer
+        self._otherwise = otherwise
+        self._cautions: list[str] = []
+
+    def __enter__(self) -> Callable[[int, object], None]:
+        return self._hear
+
+    def __exit__(self, *_: object) -> None:
+        if self._display is not None:
+            self._display.close()
+        for message in self._cautions:  # here, since a warning may be an error to the caller
+            warnings.warn(message, UserWarning, stacklevel=4)
+
+    def _hear(self, rank: int, message: object) -> None:
+        if not isinstance(message, events.Event):
+            self._otherwise(rank, message)
+            return
+        if isinstance(message, events.Caution):
+            self._cautions.append(message.message)
+        if self._display is not None:
+            self._display(message)
+        self._observe(message)
+
+    def _observe(self, event: events.Event) -> None:
+        if self._observer is None:
+            return
+        try:
+            self._observer(event)
+        except Exception as error:  # a plot that fails must not cost a night of training
+            self._observer = None
+            self._cautions.append(
+                f"The observer raised {type(error).__name__}: {error}. It hears no more."
+            )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.errors import InputError
-from farandole.training import losses, optimizers, schedules
+from farandole.training import losses, metrics, optimizers, schedules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +74,15 @@ class Recipe:
                 _check_positive(name, getattr(self, name))
         _check_choice("schedule_per", self.schedule_per, ("step", "epoch"))
         _check_choice("precision", self.precision, ("float32", "bfloat16"))
-        if self.class_weights is not None and min(self.class_weights) < 0:
-            raise InputError(f"class_weights must not be negative. Received: {self.class_weights}")
-        losses.resolve(self.loss)
+        if self.class_weights is not None and min(self.class_weights, default=-1) < 0:
+            raise InputError(
+                "class_weights must be a list of numbers, one a class, none of them negative. "
+                f"Received: class_weights={self.class_weights}"
+            )
+        factory = callable(self.optimizer) and not inspect.isclass(self.optimizer)
+        if self.optimizer_options and factory:
+            raise InputError("optimizer_options are for a name or a class, not for a function.")
+        metrics.resolve(self.metrics, losses.resolve(self.loss))
         optimizers.check(self.optimizer)
         schedules.check(self.schedule)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from farandole.artifact import Signature
 from farandole.data.loader import gather
@@ -74,7 +75,7 @@ def _as_target(label: torch.Tensor, loss: Loss, number: int, signature: Signatur
     kind = loss.kind_of(number)
     if kind is None:
         return label
-    if kind.takes_classes and label.dim() == 1:
+    if kind.takes_classes and (label.dim() == 1 or not label.is_floating_point()):
         return label.long()
     return label.to(getattr(torch, signature.floating))
 
@@ -90,6 +91,7 @@ class Stepper:
         self._device = device.split(":")[0]
         self._bfloat16 = precision == "bfloat16"
         self._weighted = weighted
+        self._norms = [m for m in network.modules() if isinstance(m, _BatchNorm)]
 
     def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
         """Outputs, and the weighted sum of the rows' losses."""
@@ -109,10 +111,21 @@ class Stepper:
 
     def learn(self, batch: Batch, tally: Tally) -> torch.Tensor:
         """Add the gradients of a batch's summed loss to those that are there."""
-        output, loss = self.forward(batch)
+        with self._normalised(len(batch.weights)):
+            output, loss = self.forward(batch)
         loss.backward()
         tally.add(loss, output, batch.targets, batch.weights)
         return loss.detach()
+
+    @contextmanager
+    def _normalised(self, rows: int) -> Iterator[None]:
+        """One row has no statistics: those of the rows before it stand in."""
+        norms = [norm for norm in self._norms if norm.training] if rows == 1 else []
+        for norm in norms:
+            norm.eval()
+        yield
+        for norm in norms:
+            norm.train()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self._bfloat16:

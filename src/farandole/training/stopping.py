@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from farandole.errors import InputError
 
 _HIGHER_IS_BETTER = ("accuracy", "f1", "auroc", "auc", "precision", "recall", "r2")
+
+
+def check_monitor(monitor: str | None, metrics: Iterable[str], validates: bool) -> None:
+    """Raise unless the history will have this column.
+
+    >>> check_monitor("validation_los", ["accuracy"], validates=False)
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: monitor='validation_los' is not in the history. There are ...
+    """
+    parts = ("train", "validation") if validates else ("train",)
+    known = [f"{part}_{name}" for part in parts for name in ("loss", *metrics)]
+    # A metric with a value for each class has a column for each.
+    if monitor is not None and not any(
+        monitor == name or monitor.startswith(f"{name}_") for name in known
+    ):
+        raise InputError(f"{monitor=} is not in the history. There are {', '.join(known)}.")
 
 
 class EarlyStopping:

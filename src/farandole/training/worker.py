@@ -114,7 +114,7 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Mod
         shuffle=recipe.shuffle,
     )
     _announce(job, world, loader, network, validation_rows, held_out)
-    weights = recipe.class_weights or losses.class_weights_of(recipe.loss)
+    weights = _class_weights(recipe, signature)
     weighted = weights is not None or columns.weight is not None
     loop = Loop(
         network,
@@ -130,6 +130,21 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Mod
         head=signature.head,
     )
     return loop, network, signature
+
+
+def _class_weights(recipe: Recipe, signature: Signature) -> list[float] | None:
+    weights = losses.class_weights_of(recipe.loss)
+    if recipe.class_weights is not None:
+        weights = [float(weight) for weight in recipe.class_weights]
+    if weights is None:
+        return None
+    if not signature.is_classifier:
+        raise InputError("class_weights need a loss for classes, such as cross_entropy.")
+    if len(weights) != signature.num_classes:
+        raise InputError(
+            f"There are {len(weights)} class weights for {signature.num_classes} classes."
+        )
+    return weights
 
 
 def _check_labels(
@@ -170,7 +185,7 @@ def _announce(
                 validation_rows=validation_rows,
                 workers=world.size,
                 epochs=job.recipe.epochs,
-                steps_per_epoch=loader.steps,
+                steps_per_epoch=-(-loader.steps // job.recipe.accumulation),
                 parameters=sum(p.numel() for p in network.parameters()),
             )
         )

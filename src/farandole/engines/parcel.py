@@ -1,0 +1,52 @@
+"""What travels between driver and workers: the task one way, a result the other."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import cloudpickle
+
+from farandole.engines.base import Task
+from farandole.errors import InputError, LaunchError
+
+
+def pack_task(task: Task) -> bytes:
+    """The task by value, so that what a notebook or `__main__` defines travels too."""
+    try:
+        return bytes(cloudpickle.dumps(task))
+    except Exception as error:
+        raise InputError(
+            f"The function, its arguments or something that it refers to can't be sent to the "
+            f"workers: {type(error).__name__}: {error}. Open files, locks, connections and Spark "
+            "objects stay where they are: make them inside the function."
+        ) from error
+
+
+def unpack_task(data: bytes) -> Task:
+    """The worker's side of `pack_task`."""
+    task: Any = pickle.loads(data)
+    assert isinstance(task, Task)
+    return task
+
+
+def pack_result(rank: int, result: object) -> bytes:
+    """What a worker returns."""
+    try:
+        return bytes(cloudpickle.dumps(result))
+    except Exception as error:
+        raise TypeError(
+            f"the result of rank {rank}, a {type(result).__name__}, can't be sent to the driver: "
+            f"{error}. Return plain data: numbers, arrays, tensors, a state_dict."
+        ) from error
+
+
+def unpack_result(rank: int, data: bytes) -> Any:
+    """The driver's side of `pack_result`."""
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        raise LaunchError(
+            f"The result of rank {rank} arrived, but can't be read here: "
+            f"{type(error).__name__}: {error}"
+        ) from error

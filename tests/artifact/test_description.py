@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from farandole.artifact import build, describe
+from farandole.errors import ArtifactError
+
+IMAGE, SERIES, ROW, IDS = (2, 3, 8, 8), (2, 3, 8), (2, 8), None
+
+LAYERS: list[tuple[nn.Module, tuple[int, ...] | None]] = [
+    (nn.Linear(8, 3, bias=False), ROW),
+    (nn.Bilinear(8, 8, 2), None),
+    (nn.Embedding(9, 4, padding_idx=2, max_norm=1.5), IDS),
+    (nn.Conv1d(3, 4, 3, padding="same", bias=False), SERIES),
+    (nn.Conv2d(3, 6, (3, 2), stride=2, padding=(1, 0), groups=3, padding_mode="circular"), IMAGE),
+    (nn.ConvTranspose2d(3, 4, 3, stride=2, output_padding=1, dilation=2), IMAGE),
+    (nn.BatchNorm1d(8, eps=0.1, momentum=None, affine=False), ROW),
+    (nn.BatchNorm2d(3, track_running_stats=False), IMAGE),
+    (nn.LayerNorm([8], elementwise_affine=False, eps=0.5), ROW),
+    (nn.GroupNorm(3, 3), IMAGE),
+    (nn.InstanceNorm2d(3, affine=True), IMAGE),
+    (nn.Dropout(0.25), ROW),
+    (nn.MaxPool2d(2, padding=1, ceil_mode=True), IMAGE),
+    (nn.AvgPool2d(2, divisor_override=3), IMAGE),
+    (nn.AdaptiveAvgPool2d((2, 3)), IMAGE),
+    (nn.Flatten(1, 2), IMAGE),
+    (nn.Unflatten(1, (2, 4)), ROW),
+    (nn.LeakyReLU(0.3), ROW),
+    (nn.PReLU(8, init=0.7), ROW),
+    (nn.ELU(0.5), ROW),
+    (nn.GELU(approximate="tanh"), ROW),
+    (nn.Hardtanh(-2, 0.5), ROW),
+    (nn.Softmax(dim=1), ROW),
+    (nn.LogSoftmax(1), ROW),
+    (nn.Softplus(2, 10), ROW),
+    (nn.ZeroPad2d((1, 2, 0, 1)), IMAGE),
+    (nn.PixelShuffle(1), IMAGE),
+    (nn.Identity(), ROW),
+    (nn.Sequential(nn.Sequential(nn.Linear(8, 4), nn.ReLU()), nn.Linear(4, 1)), ROW),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda x: type(x).__name__)
+def test_a_layer_survives_json(layer: nn.Module, shape: tuple[int, ...] | None) -> None:
+    description = describe(nn.Sequential(layer))
+    assert description is not None
+    again = build(json.loads(json.dumps(description)))
+    assert repr(again) == repr(nn.Sequential(layer))
+    again.load_state_dict(nn.Sequential(layer).state_dict())
+    inputs = [torch.arange(2 * 3).reshape(2, 3)] if shape is None else [torch.randn(shape)]
+    if isinstance(layer, nn.Bilinear):
+        inputs = [torch.randn(ROW), torch.randn(ROW)]
+        again = again[0]
+    for mode in (True, False):
+        torch.manual_seed(0)
+        expected = layer.train(mode)(*inputs)
+        torch.manual_seed(0)
+        assert torch.equal(again.train(mode)(*inputs), expected)
+
+
+class Mine(nn.Linear):
+    pass
+
+
+def hooked() -> nn.Module:
+    layer = nn.Linear(2, 2)
+    layer.register_forward_hook(lambda module, inputs, output: output * 2)
+    return layer
+
+
+def patched() -> nn.Module:
+    layer = nn.Linear(2, 2)
+    layer.forward = lambda x: x * 2  # type: ignore[method-assign]
+    return layer
+
+
+def shared() -> list[nn.Module]:
+    layer = nn.Linear(2, 2)
+    return [layer, layer]
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [Mine(2, 2)],
+        [hooked()],
+        [patched()],
+        shared(),
+        [nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))],
+        [nn.TransformerEncoderLayer(4, 2, 8)],
+    ],
+    ids=["subclass", "hook", "patched", "shared", "parametrized", "transformer"],
+)
+def test_what_json_can_not_tell_is_not_described(layers: list[nn.Module]) -> None:
+    assert describe(nn.Sequential(*layers)) is None
+
+
+@pytest.mark.parametrize(
+    ("description", "complaint"),
+    [
+        ({"class": "functional", "options": {}}, "not a layer of torch.nn"),
+        ({"class": "__loader__", "options": {}}, "not a layer of torch.nn"),
+        ({"class": "os.system", "options": {"command": "true"}}, "not a layer of torch.nn"),
+        ({"class": "Parameter", "options": {}}, "not a layer of torch.nn"),
+        ({"class": "Linear", "options": {"nonsense": 1}}, "description of a Linear layer is wrong"),
+    ],
+)
+def test_a_tampered_description_is_refused(description: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ArtifactError, match=complaint):
+        build({"class": "Sequential", "layers": {"0": description}})

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+import torch
+
+from farandole.data import shards
+from farandole.data.shards import KEY, Storage, scratch_folder, write_shard
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    arrays = {name: pa.array(values) for name, values in columns.items()}
+    rows = len(next(iter(arrays.values())))
+    return pa.RecordBatch.from_pydict({**arrays, KEY: pa.array(np.arange(rows))})
+
+
+def files_in(folder: Path) -> list[str]:
+    """Open files that were in a folder, deleted ones too."""
+    links = [os.readlink(fd.path) for fd in os.scandir("/proc/self/fd") if os.path.islink(fd.path)]
+    return [link for link in links if link.startswith(str(folder))]
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/not/there,{tmp_path}")
+    return tmp_path
+
+
+def test_batches_come_back_as_tensors_of_their_own_type() -> None:
+    big = 2**53 + 1
+    one = batch(x=[[1.0, 2.0]], i=[big], b=[True])
+    two = batch(x=[[3.0, 4.0], [5.0, 6.0]], i=[1, 2], b=[False, True])
+    empty = one.slice(0, 0)
+    shard = write_shard([empty, one, empty, two], ("x", "i", "b"), Storage("float32"))
+    assert len(shard) == 3
+    assert shard.columns["x"].dtype == torch.float32
+    assert shard.columns["x"].tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert shard.columns["i"].dtype == torch.int64
+    assert shard.columns["i"].tolist() == [big, 1, 2]
+    assert shard.columns["b"].dtype == torch.bool
+    shard.close()
+
+
+def test_floating_point_columns_take_the_precision_of_the_network() -> None:
+    third = 1 / 3
+    for floating in ("float32", "float64"):
+        shard = write_shard([batch(x=[third])], ("x",), Storage(floating))
+        assert shard.columns["x"].numpy()[0] == np.dtype(floating).type(third)
+        shard.close()
+
+
+def test_problems_are_added_up_over_batches() -> None:
+    batches = [
+        batch(x=[[1.0, 2.0]], y=[1.0]),
+        batch(x=[[1.0, 2.0, 3.0]] * 4, y=[np.inf, 0.0, 0.0, np.inf]),
+        batch(x=[[1.0]] * 2, y=[None, -np.inf]),
+        batch(x=[[1.0, 2.0], [1.0]], y=[1e300, 1.0]),
+    ]
+    shard = write_shard(batches, ("x", "y"), Storage())
+    found = {(bad.column, bad.problem): bad.count for bad in shard.problems}
+    assert found == {
+        ("x", "another size"): 7,
+        ("y", "NaN or infinite values"): 2,
+        ("y", "null"): 1,
+        ("y", "values too large for float32"): 1,
+    }
+    shard.close()
+
+
+def test_files_have_no_name_and_are_closed(scratch: Path) -> None:
+    shard = write_shard([batch(x=[1.0, 2.0])], ("x",), Storage())
+    assert files_in(scratch)
+    assert list(scratch.iterdir()) == []
+    shard.close()
+    del shard
+    assert files_in(scratch) == []
+
+
+def test_a_source_that_fails_half_way_leaves_nothing(scratch: Path) -> None:
+    def batches() -> Any:
+        yield batch(x=[1.0])
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        write_shard(batches(), ("x",), Storage())
+    assert list(scratch.iterdir()) == []
+    assert files_in(scratch) == []
+
+
+def test_a_killed_process_leaves_nothing(scratch: Path) -> None:
+    script = """if True:
+        import os, signal, pyarrow as pa
+        from farandole.data.shards import KEY, Storage, write_shard
+        rows = pa.RecordBatch.from_pydict({"x": [1.0] * 1000, KEY: range(1000)})
+        shard = write_shard([rows], ("x",), Storage())
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    killed = subprocess.run([sys.executable, "-c", script], check=False)
+    assert killed.returncode == -9
+    assert list(scratch.iterdir()) == []
+
+
+def test_without_spark_shards_are_in_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert scratch_folder() == str(tmp_path)
+
+
+def test_mapped_pages_are_given_back(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(8 << 20, np.float32)), 1 << 10)
+    table = pa.RecordBatch.from_pydict({"x": rows, KEY: pa.array(np.arange(len(rows)))})
+    shard = write_shard([table], ("x",), Storage())
+    assert shard.columns["x"].sum() == 8 << 20  # touches all 32 MB
+    resident = psutil.Process().memory_info().shared
+    shard.bound_memory()
+    assert psutil.Process().memory_info().shared > resident - (4 << 20), "below the limit: kept"
+    monkeypatch.setattr(shards, "RESIDENT_LIMIT", 1 << 20)
+    shard.bound_memory()
+    assert psutil.Process().memory_info().shared < resident - (28 << 20)
+    assert shard.columns["x"].sum() == 8 << 20  # what was given back is still there
+    shard.close()

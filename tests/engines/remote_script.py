@@ -1,0 +1,113 @@
+"""A driver of a Spark that needs a process of its own: python remote_script.py connect|spark://….
+
+Prints one JSON object on its last line.
+"""
+
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from pyspark.sql import SparkSession
+
+import farandole
+from farandole.engines import resolve
+from farandole.errors import NotEnoughSlots, WorkerFailed
+
+MASTER = sys.argv[1]
+found: dict[str, object] = {}
+
+
+def session() -> SparkSession:
+    if MASTER == "connect":
+        return SparkSession.builder.remote("local[2]").getOrCreate()
+    return (
+        SparkSession.builder.master(MASTER)
+        .config("spark.ui.enabled", "false")
+        .config("spark.executor.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+
+
+class Place:
+    """Of `__main__`: it has to travel by value."""
+
+    def __init__(self) -> None:
+        world = farandole.current_world()
+        total = torch.tensor([world.rank + 1.0])
+        dist.all_reduce(total)
+        print("hello from", world.rank)
+        self.values = [world.rank, world.size, world.local_rank, total.item()]
+        self.address = world.addresses[world.rank]
+
+
+class Oddity(Exception):
+    """A user's own error."""
+
+
+def fail(text: str) -> None:
+    if farandole.current_world().rank == 1:
+        raise Oddity(text)
+    time.sleep(300)
+
+
+def failure(text: str) -> dict[str, object]:
+    start = time.monotonic()
+    try:
+        farandole.run(fail, (text,), num_workers=2)
+    except WorkerFailed as error:
+        return {
+            "rank": error.rank,
+            "cause": type(error.__cause__).__name__,
+            "own": isinstance(error.__cause__, Oddity),
+            "text": str(error)[-4000:],
+            "seconds": time.monotonic() - start,
+        }
+    return {}
+
+
+def too_many() -> list[object]:
+    start = time.monotonic()
+    try:
+        farandole.run(os.getpid, num_workers=3)
+    except NotEnoughSlots as error:
+        return [error.wanted, error.slots, time.monotonic() - start]
+    return []
+
+
+def fit(spark: SparkSession) -> dict[str, object]:
+    from farandole.spark import TorchEstimator
+
+    rows = [([float(i % 7), float(i % 5)], i % 2) for i in range(64)]
+    frame = spark.createDataFrame(rows, "features array<float>, label int")
+    torch.manual_seed(0)
+    network = torch.nn.Linear(2, 2)
+    # One batch an epoch: the path then is the same however the rows are placed.
+    options = {"loss": "cross_entropy", "epochs": 3, "progress": False}
+    model = TorchEstimator(network=network, batchSize=64, numWorkers=2, **options).fit(frame)
+    local = farandole.train(network, frame.toPandas(), engine="local", batch_size=64, **options)
+    return {
+        "cluster": list(model.history["train_loss"]),
+        "local": list(local.history["train_loss"]),
+    }
+
+
+spark = session()
+found["engine"] = resolve(None).name
+places = farandole.run(Place, num_workers=2)
+found["places"] = [place.values for place in places]
+found["known class"] = all(isinstance(place, Place) for place in places)
+found["addresses"] = [place.address for place in places]
+found["too many"] = too_many()
+found["failure"] = failure("boom")
+if MASTER == "connect":  # whose messages have a limit of their own
+    found["huge failure"] = failure("boom" * 50_000)
+else:
+    found["losses"] = fit(spark)
+found["again"] = [place.values for place in farandole.run(Place, num_workers=2)]
+spark.stop()
+print(json.dumps(found), flush=True)

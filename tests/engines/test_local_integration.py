@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+import torch.distributed as dist
+from tests.engines import traces
+
+import farandole
+from farandole.engines import LocalEngine, Task
+from farandole.errors import WorkerFailed
+from farandole.testing import engine_contract as contract
+from farandole.world import World
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = traces.traces()
+    yield
+    assert traces.eventually(lambda: traces.traces() == before), (before, traces.traces())
+
+
+@pytest.mark.parametrize("check", contract.CHECKS)
+def test_contract(check: Callable[..., None]) -> None:
+    check(LocalEngine(), 3 if check is contract.check_failure else 2)
+
+
+def look_around(world: World, state: object) -> dict[str, Any]:
+    dist.barrier()
+    child = subprocess.Popen(["sleep", "300"])
+    world.link.tell("look")
+    return {
+        "listening": traces.listening(),
+        "threads": torch.get_num_threads(),
+        "child": child.pid,
+        "pid": os.getpid(),
+        "path": sys.path,
+    }
+
+
+def test_only_loopback_is_listened_on_and_children_of_workers_end_too() -> None:
+    drivers: list[str] = []
+    task = Task(load=lambda *_: None, work=look_around)
+    on_message = lambda rank, message: drivers.extend(traces.listening())  # noqa: E731
+    results = LocalEngine(threads=2).run(task, 2, timeout=60, on_message=on_message)
+    listening = [*drivers, *results[0]["listening"], *results[1]["listening"]]
+    assert drivers
+    assert results[0]["listening"]  # the store
+    assert traces.hosts(listening) == {"127.0.0.1"}
+    assert [result["threads"] for result in results] == [2, 2]
+    assert results[0]["path"] == sys.path
+    assert traces.eventually(lambda: traces.gone([r["pid"] for r in results]))
+    assert traces.eventually(lambda: traces.gone([r["child"] for r in results]))
+
+
+def killed_or_waiting() -> None:
+    if farandole.current_world().rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+def test_a_killed_worker_is_named_and_not_the_peer_that_lost_it() -> None:
+    with pytest.raises(WorkerFailed, match=r"rank 1 failed: the process was killed") as caught:
+        farandole.run(killed_or_waiting, num_workers=2, engine="local")
+    assert caught.value.rank == 1
+
+
+def test_workers_end_with_a_driver_that_is_killed() -> None:
+    code = (
+        "import farandole, os, time\n"
+        "f = lambda: (print('PID', os.getpid()), time.sleep(300))\n"
+        "farandole.run(f, num_workers=1, engine='local')"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        worker = psutil.Process(int(driver.stdout.readline().split()[-1]))
+        driver.kill()
+    assert traces.eventually(lambda: not worker.is_running())
+
+
+def leave_without_a_word() -> None:
+    time.sleep(0.1)
+    os._exit(7)
+
+
+def test_a_worker_that_leaves_without_a_word_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(WorkerFailed, match=r"died without a word \(exit code 7\)"):
+        farandole.run(leave_without_a_word, num_workers=1, engine="local")
+
+
+def test_output_of_workers_reaches_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    def speak(word: str) -> None:
+        print(word)
+        print(word.upper(), file=sys.stderr)
+
+    farandole.run(speak, (), {"word": "hello"}, num_workers=1, engine="local")
+    shown = capfd.readouterr()
+    assert "[rank 0] hello\n" in shown.out
+    assert "[rank 0] HELLO\n" in shown.err

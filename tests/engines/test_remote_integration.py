@@ -1,0 +1,141 @@
+"""Spark Connect and a standalone cluster of two hosts, each with a driver of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+SCRIPT = Path(__file__).with_name("remote_script.py")
+ENVIRONMENT = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def drive(master: str, folder: Path, seconds: float = 170) -> tuple[dict[str, Any], str]:
+    """Run the script, and give what it found and all that it printed before."""
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), master],
+        cwd=folder,
+        env={**ENVIRONMENT, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=seconds)
+    finally:
+        end(process)
+    assert process.returncode == 0, err
+    shown, _, last = out.rstrip().rpartition("\n")
+    return json.loads(last), shown
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process and its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(20)
+
+
+def check(found: dict[str, Any], shown: str) -> None:
+    """Check what holds wherever Spark runs."""
+    assert found["engine"] == "spark"
+    assert [place[:2] + place[3:] for place in found["places"]] == [[0, 2, 3.0], [1, 2, 3.0]]
+    assert found["again"] == found["places"]
+    assert found["known class"]
+    assert "[rank 0] hello from 0" in shown
+    assert "[rank 1] hello from 1" in shown
+    *numbers, seconds = found["too many"]
+    assert numbers == [3, 2]
+    assert seconds < 5
+    failure = found["failure"]
+    assert (failure["rank"], failure["cause"], failure["own"]) == (1, "Oddity", True)
+    assert failure["text"].startswith("rank 1 failed: Oddity: boom")
+    assert "in fail\n" in failure["text"]
+    assert "org.apache" not in failure["text"]
+    assert failure["seconds"] < 30
+
+
+@pytest.mark.connect
+def test_spark_connect(tmp_path: Path) -> None:
+    found, shown = drive("connect", tmp_path)
+    check(found, shown)
+    assert found["huge failure"]["rank"] == 1
+    assert found["huge failure"]["text"].rstrip().endswith("boom")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def wait_for_port(port: int, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            assert time.monotonic() < deadline, "Spark's master did not start"
+            time.sleep(0.2)
+        else:
+            return
+
+
+@contextmanager
+def daemon(name: str, *arguments: str, folder: Path) -> Iterator[None]:
+    """Run a part of a standalone cluster for the body of a `with`."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+    environment = {
+        **ENVIRONMENT,
+        "SPARK_HOME": str(home),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "TMPDIR": str(folder),
+    }
+    with (folder / f"{name}-{len(os.listdir(folder))}.log").open("w") as log:
+        process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        yield
+    finally:
+        end(process)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """Start a master and two workers, on addresses that differ as those of two hosts do."""
+    port = free_port()
+    master = f"spark://127.0.0.1:{port}"
+    with ExitStack() as stack:
+        place = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        stack.enter_context(daemon("master.Master", *place, folder=tmp_path))
+        wait_for_port(port)
+        for host in ("127.0.0.1", "127.0.0.2"):
+            size = ["-c", "1", "-m", "1200M", "-d", str(tmp_path / host)]
+            place = ["--host", host, "--webui-port", "0", master]
+            stack.enter_context(daemon("worker.Worker", *size, *place, folder=tmp_path))
+        yield master
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_a_standalone_cluster(cluster: str, tmp_path: Path) -> None:
+    found, shown = drive(cluster, tmp_path, seconds=200)
+    check(found, shown)
+    assert sorted(found["addresses"]) == ["127.0.0.1", "127.0.0.2"]
+    assert [place[2] for place in found["places"]] == [0, 0]  # each alone on its host
+    np.testing.assert_allclose(found["losses"]["cluster"], found["losses"]["local"], rtol=1e-5)

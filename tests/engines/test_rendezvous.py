@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from farandole.engines.rendezvous import (
+    LOOPBACK,
+    announced,
+    choose_device,
+    interface_of,
+    listen,
+    open_store,
+    process_group,
+    read_announcement,
+    wait_for_all,
+)
+from farandole.errors import WorkerMissing
+
+NAME = f"farandole-test-{os.getpid()}"
+
+
+def test_a_listener_is_bound_to_one_interface() -> None:
+    with listen(LOOPBACK) as one, listen(LOOPBACK) as two:
+        assert one.getsockname()[0] == LOOPBACK
+        assert one.getsockname()[1] != two.getsockname()[1]
+
+
+def test_an_announcement_is_read_by_many_and_then_gone() -> None:
+    threads = threading.active_count()
+    with announced(NAME, 40_000):
+        assert [read_announcement(NAME, 5) for _ in range(5)] == [40_000] * 5
+    assert threading.active_count() == threads
+    with pytest.raises(WorkerMissing) as caught:
+        read_announcement(NAME, 0.1)
+    assert caught.value.ranks == (0,)
+
+
+def test_an_announcement_may_come_late() -> None:
+    found: list[int] = []
+    reader = threading.Thread(target=lambda: found.append(read_announcement(NAME, 5)))
+    reader.start()
+    time.sleep(0.05)
+    with announced(NAME, 7):
+        reader.join(5)
+    assert found == [7]
+
+
+def test_a_store_that_never_answers_is_waited_for_no_longer_than_allowed() -> None:
+    with listen(LOOPBACK) as deaf:
+        start = time.monotonic()
+        with pytest.raises(WorkerMissing) as caught:
+            open_store(1, 2, LOOPBACK, deaf.getsockname()[1], None, 0.5)
+        assert caught.value.ranks == (0,)
+        assert time.monotonic() - start < 5
+
+
+def test_those_who_did_not_come_are_named() -> None:
+    listener = listen(LOOPBACK)
+    port = listener.getsockname()[1]
+    store = open_store(0, 4, LOOPBACK, port, listener, 5)
+    open_store(2, 4, LOOPBACK, port, None, 5).set("arrived/2", "1")
+    with pytest.raises(WorkerMissing) as caught:
+        wait_for_all(store, 0, 4, 0.3)
+    assert caught.value.ranks == (1, 3)
+
+
+def ring_of_one() -> dist.Store:
+    listener = listen(LOOPBACK)
+    return open_store(0, 1, LOOPBACK, listener.getsockname()[1], listener, 5)
+
+
+def test_the_group_is_there_for_the_body_and_again_the_next_time() -> None:
+    for _ in range(2):
+        with process_group(ring_of_one(), 0, [LOOPBACK], "cpu", 5):
+            total = torch.ones(1)
+            dist.all_reduce(total)
+            assert total.item() == 1
+            assert "GLOO_SOCKET_IFNAME" not in os.environ
+        assert not dist.is_initialized()
+
+
+def test_a_user_may_destroy_the_group() -> None:
+    with process_group(ring_of_one(), 0, [LOOPBACK], "cpu", 5):
+        dist.destroy_process_group()
+
+
+def test_a_failure_is_not_held_up_by_the_groups_end() -> None:
+    try:
+        with pytest.raises(KeyError), process_group(ring_of_one(), 0, [LOOPBACK], "cpu", 5):
+            raise KeyError
+        assert dist.is_initialized()
+    finally:
+        dist.destroy_process_group()
+
+
+def test_the_interface_of_an_address() -> None:
+    assert interface_of(LOOPBACK) == "lo"
+    assert interface_of("192.0.2.77") is None
+    assert interface_of("no-such-host.invalid") is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "local_rank", "local_size", "device"),
+    [(0, 0, 1, "cpu"), (2, 1, 2, "cuda:1"), (1, 0, 2, "cpu"), (4, 0, 2, "cuda:0")],
+)
+def test_a_gpu_for_each_or_the_cpu_for_all(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, local_rank: int, local_size: int, device: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert choose_device(local_rank, local_size) == device

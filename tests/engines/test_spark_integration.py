@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+import torch
+import torch.distributed as dist
+from tests.engines import traces
+
+import farandole
+from farandole.engines import SparkEngine, Task, resolve
+from farandole.engines.channel import Inbox
+from farandole.engines.spark import BarrierJob, _by_barrier
+from farandole.errors import InputError, NotEnoughSlots, WorkerFailed
+from farandole.testing import engine_contract as contract
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("check", contract.CHECKS)
+def test_contract(spark: SparkSession, check: Callable[..., None]) -> None:
+    before = traces.traces()
+    check(SparkEngine(spark), 2)
+    assert traces.eventually(lambda: traces.traces() == before), (before, traces.traces())
+
+
+def test_more_workers_than_slots_is_said_at_once(spark: SparkSession) -> None:
+    start = time.monotonic()
+    with pytest.raises(NotEnoughSlots, match="5 workers were asked for, but only 2") as caught:
+        farandole.run(os.getpid, num_workers=5)
+    assert time.monotonic() - start < 5
+    assert (caught.value.wanted, caught.value.slots) == (5, 2)
+
+
+def speak(word: str) -> tuple[int, float, set[str]]:
+    world = farandole.current_world()
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    print(word)
+    return world.rank, total.item(), traces.hosts(traces.listening())
+
+
+def test_a_run_takes_the_active_session(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert resolve(None).name == "spark"
+    results = farandole.run(speak, (), {"word": "hello"}, num_workers=2)
+    assert [result[:2] for result in results] == [(0, 2.0), (1, 2.0)]
+    assert results[0][2] == {"127.0.0.1"}
+    assert results[1][2] <= {"127.0.0.1"}
+    shown = capfd.readouterr().out
+    assert "[rank 0] hello\n" in shown
+    assert "[rank 1] hello\n" in shown
+
+
+def test_workers_are_reused_and_keep_nothing(spark: SparkSession) -> None:
+    def count() -> tuple[int, int, int]:
+        import psutil
+
+        process = psutil.Process()
+        return process.pid, process.num_fds(), process.num_threads()
+
+    first = farandole.run(count, num_workers=2)
+    for _ in range(3):
+        last = farandole.run(count, num_workers=2)
+    assert {pid for pid, *_ in first} == {pid for pid, *_ in last}
+    assert [rest for _, *rest in first] == [rest for _, *rest in last]
+
+
+def test_a_driver_out_of_reach_costs_the_output_only(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def closed_door(engine: SparkEngine, handler: Callable[[int, object], None]) -> Inbox:
+        inbox = Inbox("127.0.0.1", handler)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            inbox.address = replace(inbox.address, port=server.getsockname()[1])
+        return inbox
+
+    monkeypatch.setattr(SparkEngine, "_inbox", closed_door)
+    results = farandole.run(speak, ("unheard",), num_workers=2)
+    assert [result[:2] for result in results] == [(0, 2.0), (1, 2.0)]
+    assert "unheard" not in capfd.readouterr().out
+
+
+def killed_or_waiting() -> None:
+    if farandole.current_world().rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+def test_a_killed_worker_is_named_and_not_the_peer_that_lost_it(spark: SparkSession) -> None:
+    with pytest.raises(WorkerFailed, match=r"rank 1 failed: its Python process died") as caught:
+        farandole.run(killed_or_waiting, num_workers=2)
+    assert caught.value.rank == 1
+    assert "org.apache.spark" not in str(caught.value)
+
+
+def meet(job: BarrierJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    from pyspark import BarrierTaskContext
+
+    context = BarrierTaskContext.get()
+    rank = context.partitionId()
+    list(batches)
+    with ExitStack() as stack:
+        port = _by_barrier(stack, job, context, 12_345 if rank == 0 else None)()
+    yield pa.RecordBatch.from_pydict({"rank": pa.array([rank], pa.int32()), "port": [port]})
+
+
+def test_workers_of_several_hosts_learn_the_port_from_sparks_barrier(spark: SparkSession) -> None:
+    address = Inbox("127.0.0.1", contract.Heard())
+    with address:
+        job = BarrierJob(b"", address.address, "", 30.0, False)
+        seats = SparkEngine(spark)._seats(2)
+        frame = seats.mapInArrow(partial(meet, job), "rank int, port long", barrier=True)
+        assert sorted(map(tuple, frame.collect())) == [(0, 12_345), (1, 12_345)]
+
+
+def count_rows(rank: int, size: int, batches: Iterator[pa.RecordBatch]) -> list[int]:
+    return [value for batch in batches for value in batch.column(0).to_pylist()]
+
+
+def test_each_worker_is_fed_one_partition(spark: SparkSession) -> None:
+    rows = spark.range(10).selectExpr("int(id % 2) AS part", "id").repartitionById(2, "part")
+    task = Task(load=count_rows, work=lambda world, state: state)
+    fed = SparkEngine(spark).run(
+        task, 2, rows=rows.select("id"), timeout=60, on_message=contract.Heard()
+    )
+    assert [sorted(part) for part in fed] == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
+
+
+def test_an_error_upstream_is_sparks_own(spark: SparkSession) -> None:
+    from pyspark.errors import PySparkException
+
+    rows = spark.range(2).selectExpr("raise_error('bad row') AS x", "int(id) AS part")
+    task = Task(load=count_rows, work=lambda world, state: state)
+    with pytest.raises(PySparkException, match="bad row"):
+        SparkEngine(spark).run(
+            task,
+            2,
+            rows=rows.repartitionById(2, "part"),
+            timeout=60,
+            on_message=contract.Heard(),
+        )
+
+
+def test_a_large_result_arrives_whole(spark: SparkSession) -> None:
+    sizes = farandole.run(lambda: bytes(70 << 20), num_workers=1)
+    assert [len(result) for result in sizes] == [70 << 20]
+
+
+def test_a_stopped_session_is_not_used(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql import SparkSession as Session
+
+    monkeypatch.setattr(Session, "getActiveSession", lambda: None)
+    assert resolve(None).name == "spark"  # the session of another thread
+    monkeypatch.setattr(Session, "_instantiatedSession", None)
+    assert resolve(None).name == "local"
+    with pytest.raises(InputError, match="needs a running session"):
+        resolve("spark")

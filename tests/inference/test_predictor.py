@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from torch import nn
+
+from farandole.artifact import Signature
+from farandole.errors import InputError
+from farandole.inference import Predictor
+
+ROWS = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+
+
+def predictor(network: nn.Module, head: str, outputs: int, **options: Any) -> Predictor:
+    chosen = {"features": ("x",), "shapes": ((4,),), "dtypes": ("float32",), **options}
+    at_once = chosen.pop("rows_at_once", 4096)
+    signature = Signature(head=head, outputs=outputs, **chosen)
+    return Predictor(network, signature, rows_at_once=at_once)
+
+
+def test_one_answer_for_every_form_of_the_data() -> None:
+    network = nn.Linear(4, 3)
+    predict = predictor(network, "softmax", 3)
+    with torch.no_grad():
+        raw = network(torch.from_numpy(ROWS))
+    forms: list[Any] = [
+        ROWS,
+        torch.from_numpy(ROWS),
+        {"x": ROWS},
+        {"x": ROWS.tolist()},
+        {"x": torch.from_numpy(ROWS)},
+        pd.DataFrame({"x": list(ROWS), "other": "a"}),
+        pa.table({"x": list(ROWS)}),
+        pa.RecordBatch.from_pydict({"x": list(ROWS)}),
+    ]
+    for form in forms:
+        found = predict(form)
+        np.testing.assert_allclose(found.raw, raw, rtol=1e-6)
+        np.testing.assert_allclose(found.probability, raw.softmax(1), rtol=1e-5)
+        assert found.prediction.tolist() == raw.argmax(1).tolist()
+
+
+def test_heads() -> None:
+    with torch.no_grad():
+        for outputs in (1, 2):
+            network = nn.Linear(4, outputs)
+            raw = network(torch.from_numpy(ROWS)).numpy()
+            found = predictor(network, "identity", outputs)(ROWS)
+            assert found.probability is None
+            expected = raw[:, 0] if outputs == 1 else raw
+            np.testing.assert_allclose(found.prediction, expected, rtol=1e-6)
+        network = nn.Linear(4, 1)
+        score = network(torch.from_numpy(ROWS)).numpy()[:, 0]
+        found = predictor(network, "sigmoid", 1)(ROWS)
+        np.testing.assert_allclose(found.probability[:, 1], 1 / (1 + np.exp(-score)), rtol=1e-5)
+        np.testing.assert_allclose(found.probability.sum(1), 1)
+        np.testing.assert_array_equal(found.prediction, score > 0)
+        network = nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1))
+        found = predictor(network, "log_softmax", 3)(ROWS)
+        np.testing.assert_allclose(found.probability.sum(1), 1, rtol=1e-6)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert not self.training
+        assert not torch.is_grad_enabled()
+        self.batches.append(len(x))
+        return x
+
+
+def test_rows_go_through_in_bounded_batches() -> None:
+    network = Counting()
+    found = predictor(network, "identity", 4, rows_at_once=4)(ROWS)
+    assert network.batches == [4, 4, 2]
+    np.testing.assert_array_equal(found.prediction, ROWS)
+
+
+def test_no_rows_give_no_predictions() -> None:
+    found = predictor(nn.Linear(4, 3), "softmax", 3)(ROWS[:0])
+    assert found.raw.shape == found.probability.shape == (0, 3)
+    assert found.prediction.shape == (0,)
+
+
+def test_numbers_take_the_kind_that_the_network_was_trained_on() -> None:
+    whole = predictor(nn.Linear(4, 2), "identity", 2)
+    ints = np.arange(8).reshape(2, 4)
+    np.testing.assert_array_equal(whole(ints).raw, whole(ints.astype(np.float32)).raw)
+    ids = predictor(nn.Embedding(9, 2), "identity", 2, shapes=((),), dtypes=("int64",))
+    np.testing.assert_array_equal(ids(np.array([1.0, 8.0])).raw, ids(np.array([1, 8])).raw)
+    with pytest.raises(InputError, match=r"'x' holds 1.5, but .* whole numbers"):
+        ids(np.array([1.0, 1.5]))
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({"y": ROWS}, "no column 'x' to predict from"),
+        ({"x": ROWS[:, :3]}, r"shape \(3,\) a row, but the network was trained on \(4,\)"),
+        (pa.table({"x": [[1.0] * 4, None]}), "'x': 1 row has null.*before predicting"),
+        (pa.table({"x": [[1.0] * 4, [1.0]]}), "'x': 1 row has another size"),
+        ({"x": np.full((2, 4), "a")}, "'x' holds <U1, expected float32"),
+    ],
+    ids=["missing", "size", "null", "ragged", "text"],
+)
+def test_rows_that_can_not_be_predicted(data: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        predictor(nn.Linear(4, 2), "identity", 2)(data)
+
+
+def test_columns_of_different_lengths() -> None:
+    two = predictor(
+        nn.Bilinear(4, 4, 1),
+        "identity",
+        1,
+        features=("a", "b"),
+        shapes=((4,), (4,)),
+        dtypes=("float32", "float32"),
+    )
+    with pytest.raises(InputError, match=r"different lengths: \[10, 9\]"):
+        two({"a": ROWS, "b": ROWS[1:]})

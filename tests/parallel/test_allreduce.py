@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from farandole.errors import InputError
+from farandole.parallel import AllReduce, Totals, resolve
+from farandole.testing.strategy_contract import CHECKS, check_all
+from farandole.world import World
+
+
+def test_a_world_of_one_keeps_the_contract() -> None:
+    assert check_all(AllReduce()) == [check.__name__ for check in CHECKS]
+
+
+def test_gradients_are_views_of_one_buffer() -> None:
+    network = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    AllReduce().attach(network, World())
+    gradients = [p.grad for p in network.parameters() if p.grad is not None]
+    storages = {gradient.untyped_storage().data_ptr() for gradient in gradients}
+    assert len(storages) == 1
+
+
+def test_a_count_of_rows_survives_a_network_in_half_precision() -> None:
+    sync = AllReduce().attach(nn.Linear(2, 2, dtype=torch.bfloat16), World())
+    sync.begin()
+    assert sync.finish(Totals(0.5, 16_777_215.0)).weight == 16_777_215
+
+
+def test_an_unknown_strategy() -> None:
+    with pytest.raises(InputError, match=r"one of 'allreduce'\. Received: strategy='gossip'"):
+        resolve("gossip")
+    strategy = AllReduce()
+    assert resolve(strategy) is strategy

@@ -1,0 +1,80 @@
+"""_spark.py, as far as it can be tested without a session."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from farandole import _spark
+
+
+class Connect:
+    """What `_spark` sees of a Connect session: its settings."""
+
+    def __init__(self, **settings: str) -> None:
+        self._settings = {name.replace("_", "."): value for name, value in settings.items()}
+        self.conf = SimpleNamespace(get=self._settings.get)
+
+
+Connect.__module__ = "pyspark.sql.connect.session"
+
+
+@pytest.mark.parametrize(
+    ("settings", "slots"),
+    [
+        ({"spark_master": "local[4]"}, 4),
+        ({"spark_master": "local"}, 1),
+        ({"spark_master": "local[8, 3]"}, 8),
+        ({"spark_master": "local[4]", "spark_task_cpus": "2"}, 2),
+        ({"spark_master": "local[1]", "spark_task_cpus": "2"}, 1),
+    ],
+)
+def test_the_slots_of_a_local_connect_server(settings: dict[str, str], slots: int) -> None:
+    session: Any = Connect(**settings)
+    assert _spark.is_connect(session)
+    assert _spark.slots(session) == slots
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[2]", True),
+        ("local[*]", True),
+        ("local[2,3]", True),
+        ("local-cluster[2,1,1024]", False),
+        ("spark://host:7077", False),
+        ("yarn", False),
+        ("", False),
+    ],
+)
+def test_which_masters_are_local(master: str, local: bool) -> None:
+    session: Any = Connect(spark_master=master)
+    assert _spark.is_local(session) is local
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1g", 1 << 30), ("512m", 512 << 20), ("100", 100), ("2kb", 2048), ("0", None), ("?", None)],
+)
+def test_the_limit_of_results(text: str, size: int | None) -> None:
+    session: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: text))
+    assert _spark.max_result_bytes(session) == size
+
+
+def test_looking_for_a_session_imports_and_starts_nothing() -> None:
+    code = (
+        "import sys; from farandole import _spark; assert _spark.active_session() is None; "
+        "assert not _spark.is_dataframe([1]); print('pyspark' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_way_out() -> None:
+    assert _spark._outgoing_address("127.0.0.1") == "127.0.0.1"
+    assert _spark._outgoing_address("no-such-host.invalid") == "127.0.0.1"

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from farandole import _spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.integration
+
+
+def test_what_a_classic_session_tells(spark: SparkSession) -> None:
+    assert _spark.slots(spark) == 2
+    assert _spark.is_local(spark)
+    assert not _spark.is_connect(spark)
+    assert _spark.driver_host(spark) == "127.0.0.1"
+    assert _spark.max_result_bytes(spark) == 1 << 30
+    assert _spark.qualified_path(spark, "some/path") == "some/path"
+    assert _spark.qualified_path(spark, "hdfs://host/path") == "hdfs://host/path"
+
+
+def test_the_session_is_found_from_another_thread(spark: SparkSession) -> None:
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(_spark.active_session()))
+    thread.start()
+    thread.join()
+    assert found[0] is not None
+    assert _spark.require_session() is not None
+
+
+def test_a_dataframe_is_known_by_its_class(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, [0.5])], "id int, `a b` array<float>")
+    assert _spark.is_dataframe(frame)
+    assert not _spark.is_dataframe(frame.toPandas())
+    assert _spark.session_of(frame) is spark
+    assert _spark.arrow_schema(frame).names == ["id", "a b"]
+
+
+def test_a_thread_of_ours_has_the_callers_pool_and_leaves_its_tags_alone(
+    spark: SparkSession,
+) -> None:
+    seen: list[tuple[str | None, set[str]]] = []
+    context = spark.sparkContext
+
+    def look() -> None:
+        _spark.add_tag(spark, "farandole-test")
+        pool, tags = context.getLocalProperty("spark.scheduler.pool"), context.getJobTags()
+        seen.append((pool, set(tags)))
+
+    context.setLocalProperty("spark.scheduler.pool", "fair one")
+    try:
+        thread = _spark.thread(spark, look)
+        thread.start()
+        thread.join()
+    finally:
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+    assert seen == [("fair one", {"farandole-test"})]
+    assert "farandole-test" not in context.getJobTags()
+    _spark.cancel(spark, "farandole-test")  # nothing runs: nothing happens

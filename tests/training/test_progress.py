@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from farandole.training import (
+    Caution,
+    EpochEnded,
+    Event,
+    StepEnded,
+    TrainingEnded,
+    TrainingStarted,
+    progress,
+)
+from farandole.training.progress import BarProgress, Listening, PlainProgress, display
+
+ROW = {"epoch": 1.0, "train_loss": 0.25, "validation_loss": 0.5, "rows_per_second": 12345.0}
+EVENTS: list[Event] = [
+    TrainingStarted(
+        rows=1000,
+        validation_rows=10,
+        workers=2,
+        epochs=2,
+        steps_per_epoch=4,
+        parameters=79510,
+    ),
+    Caution(message="careful"),
+    StepEnded(epoch=1, step=2, loss=0.3, rows_per_second=99.0),
+    EpochEnded(epoch=1, row=ROW),
+    StepEnded(epoch=2, step=6, loss=0.2, rows_per_second=99.0),
+    EpochEnded(epoch=2, row=ROW),
+    TrainingEnded(reason="all epochs done", seconds=1.5),
+]
+
+
+def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = display(True)
+    assert isinstance(shown, PlainProgress)
+    for event in EVENTS:
+        shown(event)
+    shown.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == (
+        "1,000 rows + 10 to validate, 2 workers, 79,510 parameters, 4 steps an epoch"
+    )
+    assert lines[1].startswith(
+        "epoch 1/2  train_loss 0.2500  validation_loss 0.5000  12,345 rows/s"
+    )
+    assert lines[2].endswith("0 s left")
+    assert lines[3] == "done in 1.5 s: all epochs done"
+
+
+def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        "rich._console", Console(file=screen, force_terminal=True, width=120, color_system=None)
+    )
+    shown = display(True)
+    assert isinstance(shown, BarProgress)
+    finished = []
+    for event in EVENTS:
+        shown(event)
+        finished.append(shown._bar.tasks[0].completed)
+    shown.close()
+    assert finished == [0, 0, 2, 4, 6, 8, 8]
+    assert shown._bar.tasks[0].total == 8
+    text = screen.getvalue()
+    assert "79,510 parameters" in text
+    assert "done in 1.5 s: all epochs done" in text
+
+
+def test_nothing_is_shown_when_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert display(False) is None
+    heard: list[Any] = []
+    with Listening(
+        False, heard.append, lambda rank, message: heard.append((rank, message))
+    ) as hear:
+        hear(0, EVENTS[0])
+        hear(3, "printed")
+    assert heard == [EVENTS[0], (3, "printed")]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_cautions_become_warnings_at_the_end() -> None:
+    with pytest.warns(UserWarning, match="careful"), Listening(False, None, print) as hear:
+        hear(0, EVENTS[1])
+
+
+def test_a_line_says_what_matters() -> None:
+    assert progress.describe_row(ROW) == "train_loss 0.2500  validation_loss 0.5000"
