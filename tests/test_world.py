@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import threading
-
-import pytest
+from contextlib import suppress
 
 import farandole
 from farandole.world import SilentLink, World, entered
@@ -21,7 +20,7 @@ def test_the_neighbours_of_a_ring() -> None:
 
 
 def test_a_world_is_current_for_the_body_only_even_when_it_fails() -> None:
-    with pytest.raises(KeyError), entered(World(rank=2, size=3)):
+    with suppress(KeyError), entered(World(rank=2, size=3)):
         assert farandole.current_world().rank == 2
         raise KeyError
     assert farandole.current_world().rank == 0

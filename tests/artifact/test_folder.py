@@ -119,6 +119,8 @@ def test_a_network_of_ones_own_predicts_for_any_number_of_rows(tmp_path: Path) -
     for rows in (1, 2, 7, 64):
         inputs = torch.randint(0, 10, (rows, 6)), torch.randn(rows, 1)
         torch.testing.assert_close(loaded(*inputs), network(*inputs))
+    Artifact(loaded, RECURRENT).save(tmp_path / "again")
+    torch.testing.assert_close(Artifact.load(tmp_path / "again").network(*inputs), network(*inputs))
     with pytest.raises(ArtifactError, match=r"can only predict.*own class"):
         loaded.train()
     mine = Artifact.load(tmp_path / "net", network=Recurrent()).network.train()

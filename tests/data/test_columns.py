@@ -148,7 +148,7 @@ def test_a_list_of_vectors() -> None:
         (pa.array([1, None, None]), "2 rows have null (for example row 1 of"),
         (pa.array([[1.0], None]), "1 row has null (for example row 1 of"),
         (pa.array([[1.0, None, None], [1.0, 2.0, 3.0]]), "1 row has null among"),
-        (pa.array([[1.0], [1.0, 2.0], [3.0, 4.0]]), "2 rows have another size (for example 2"),
+        (pa.array([[1.0], [1.0, 2.0], [3.0, 4.0]]), "1 row has another size (for example 1"),
         (pa.array([b"ab", b"abc"]), "1 row has another size (for example 3 bytes where"),
         (vectors([Vectors.dense(1, 2), Vectors.sparse(3, {0: 1.0})]), "3 elements where"),
     ],

@@ -42,7 +42,7 @@ class Place:
         dist.all_reduce(total)
         print("hello from", world.rank)
         self.values = [world.rank, world.size, world.local_rank, total.item()]
-        self.address = world.addresses[world.rank]
+        self.executor = os.getppid()
 
 
 class Oddity(Exception):
@@ -101,7 +101,7 @@ found["engine"] = resolve(None).name
 places = farandole.run(Place, num_workers=2)
 found["places"] = [place.values for place in places]
 found["known class"] = all(isinstance(place, Place) for place in places)
-found["addresses"] = [place.address for place in places]
+found["executors"] = len({place.executor for place in places})
 found["too many"] = too_many()
 found["failure"] = failure("boom")
 if MASTER == "connect":  # whose messages have a limit of their own

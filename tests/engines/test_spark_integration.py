@@ -5,9 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -19,7 +17,6 @@ from tests.engines import traces
 import farandole
 from farandole.engines import SparkEngine, Task, resolve
 from farandole.engines.channel import Inbox
-from farandole.engines.spark import BarrierJob, _by_barrier
 from farandole.errors import InputError, NotEnoughSlots, WorkerFailed
 from farandole.testing import engine_contract as contract
 
@@ -107,24 +104,29 @@ def test_a_killed_worker_is_named_and_not_the_peer_that_lost_it(spark: SparkSess
     assert "org.apache.spark" not in str(caught.value)
 
 
-def meet(job: BarrierJob, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from pyspark import BarrierTaskContext
 
+    from farandole.engines.barrier import BarrierMeeting
+
     context = BarrierTaskContext.get()
-    rank = context.partitionId()
     list(batches)
-    with ExitStack() as stack:
-        port = _by_barrier(stack, job, context, 12_345 if rank == 0 else None)()
-    yield pa.RecordBatch.from_pydict({"rank": pa.array([rank], pa.int32()), "port": [port]})
+    with BarrierMeeting(context, "127.0.0.1", 30) as meeting:
+        store = meeting.open_store()
+        rank = context.partitionId()
+        store.set(f"here/{rank}", str(rank))
+        other = int(store.get(f"here/{1 - rank}"))
+        addresses = " ".join(meeting.addresses())
+        context.barrier()
+    columns = {"rank": pa.array([rank], pa.int32()), "other": pa.array([other], pa.int32())}
+    yield pa.RecordBatch.from_pydict({**columns, "addresses": [addresses]})
 
 
-def test_workers_of_several_hosts_learn_the_port_from_sparks_barrier(spark: SparkSession) -> None:
-    address = Inbox("127.0.0.1", contract.Heard())
-    with address:
-        job = BarrierJob(b"", address.address, "", 30.0, False)
-        seats = SparkEngine(spark)._seats(2)
-        frame = seats.mapInArrow(partial(meet, job), "rank int, port long", barrier=True)
-        assert sorted(map(tuple, frame.collect())) == [(0, 12_345), (1, 12_345)]
+def test_workers_of_several_hosts_meet_through_sparks_barrier(spark: SparkSession) -> None:
+    seats = SparkEngine(spark)._seats(2)
+    frame = seats.mapInArrow(meet, "rank int, other int, addresses string", barrier=True)
+    both = "127.0.0.1 127.0.0.1"
+    assert sorted(map(tuple, frame.collect())) == [(0, 1, both), (1, 0, both)]
 
 
 def count_rows(rank: int, size: int, batches: Iterator[pa.RecordBatch]) -> list[int]:

@@ -218,5 +218,5 @@ def test_a_description_cannot_name_anything_but_layers(spark: SparkSession, tmp_
     text = about.read_text()
     for name in ("os.system", "Module.__init__", "functional", "init"):
         about.write_text(text.replace('"Tanh"', json.dumps(name)))
-        with pytest.raises(ArtifactError, match="not a layer of torch.nn"):
+        with pytest.raises(ArtifactError, match=r"not a layer of torch\.nn"):
             TorchModel.load(str(tmp_path / "model"))

@@ -8,6 +8,7 @@ first, and refused if it has more in it than tensors and the operations of a net
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import json
 import re
@@ -53,7 +54,7 @@ def write_program(network: nn.Module, signature: Signature, path: Path) -> None:
 def read_program(path: Path) -> nn.Module:
     """The program as a module that predicts."""
     check_program(path)
-    return Program(torch.export.load(path).module())
+    return Program(torch.export.load(path))
 
 
 def check_program(path: Path) -> None:
@@ -70,9 +71,16 @@ def check_program(path: Path) -> None:
 class Program(nn.Module):
     """An exported program as a module: it predicts, and refuses to train."""
 
-    def __init__(self, program: nn.Module) -> None:
+    def __init__(self, exported: torch.export.ExportedProgram) -> None:
         super().__init__()
-        self.program = program
+        self.program = exported.module()
+        self._exported = exported
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to Spark's workers as an archive: the module of a program doesn't pickle."""
+        archive = io.BytesIO()
+        torch.export.save(self._exported, archive)
+        return _from_archive, (archive.getvalue(),)
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """Apply the program."""
@@ -88,10 +96,12 @@ class Program(nn.Module):
         return self
 
 
+def _from_archive(archive: bytes) -> nn.Module:
+    return Program(torch.export.load(io.BytesIO(archive)))
+
+
 def _dynamic(network: nn.Module, example: tuple[torch.Tensor, ...], batch: Any) -> Any:
     """The first dimension of every argument; those of *args are one argument to torch."""
-    import inspect
-
     shapes = tuple({0: batch} for _ in example)
     parameters = list(inspect.signature(network.forward).parameters.values())
     named = [p for p in parameters if p.kind is not p.VAR_POSITIONAL][: len(example)]

@@ -76,21 +76,16 @@ def work(job: ProcessJob, outbox: Outbox) -> Finished | Failure:
     import torch
 
     from farandole.engines.output import output_to
-    from farandole.engines.rendezvous import LOOPBACK, open_store
+    from farandole.engines.rendezvous import OneHost
     from farandole.engines.worker import WorkerFailure, perform
 
     torch.set_num_threads(job.threads)
     listener = None if job.listener is None else socket.socket(fileno=job.listener)
-
-    def open_it() -> Any:
-        return open_store(job.rank, job.size, LOOPBACK, job.store_port, listener, job.timeout)
-
+    meeting = OneHost(job.rank, job.size, lambda: job.store_port, listener, job.timeout)
     try:
         with output_to(outbox):
-            addresses = [LOOPBACK] * job.size
-            rows = iter(())
             return Finished(
-                perform(job.task, job.rank, addresses, rows, open_it, outbox, job.timeout)
+                perform(job.task, job.rank, job.size, iter(()), meeting, outbox, job.timeout)
             )
     except WorkerFailure as error:
         return error.failure

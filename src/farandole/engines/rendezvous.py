@@ -9,12 +9,12 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -111,6 +111,45 @@ def open_store(
         return opening.result(timeout)
     except (RuntimeError, FutureTimeout) as error:
         raise WorkerMissing([0], timeout) from error
+
+
+class Meeting(Protocol):
+    """How one worker finds the others."""
+
+    def open_store(self) -> Store:
+        """The store that rank 0 serves; rank 0 itself has it without waiting for anybody."""
+        ...
+
+    def addresses(self) -> Sequence[str]:
+        """The address of every rank; loopback for all where they are on one host."""
+        ...
+
+
+class OneHost:
+    """A meeting over loopback."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        find_port: Callable[[], int],
+        listener: socket.socket | None,
+        timeout: float,
+    ) -> None:
+        self._rank = rank
+        self._size = size
+        self._find_port = find_port
+        self._listener = listener
+        self._timeout = timeout
+
+    def open_store(self) -> Store:
+        """The store of rank 0."""
+        port = self._find_port()
+        return open_store(self._rank, self._size, LOOPBACK, port, self._listener, self._timeout)
+
+    def addresses(self) -> list[str]:
+        """Loopback for all."""
+        return [LOOPBACK] * self._size
 
 
 def wait_for_all(store: Store, rank: int, size: int, timeout: float) -> None:

@@ -6,9 +6,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +24,8 @@ from farandole.errors import InputError, LaunchError, NotEnoughSlots
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from torch._C._distributed_c10d import Store
+
+    from farandole.engines.rendezvous import Meeting
 
 _CHUNK = 64 << 20
 _RESULT = "rank int, part int, payload binary"
@@ -45,6 +44,8 @@ class BarrierJob:
     inbox: Address
     name: str
     """Secret and new for every run: under it workers of one host find each other."""
+    one_host: bool
+    """Whether all workers share one network stack for certain: Spark's local mode."""
     timeout: float
     fed: bool
     """Whether the rows that arrive are the task's data, or only what makes Spark start it."""
@@ -92,7 +93,8 @@ class SparkEngine:
             interrupts = stack.enter_context(Interrupts())
             inbox = stack.enter_context(self._inbox(sort))
             name = f"farandole-{secrets.token_hex(16)}"
-            job = BarrierJob(packed, inbox.address, name, timeout, rows is not None)
+            one_host = _spark.is_local(self.session)
+            job = BarrierJob(packed, inbox.address, name, one_host, timeout, rows is not None)
             stage = frame.mapInArrow(partial(_attend, job), _RESULT, barrier=True)
             collecting = _Collecting(self.session, stage)
             try:
@@ -233,12 +235,11 @@ def _work(
     from farandole.engines.output import output_to
     from farandole.engines.worker import WorkerFailure, perform
 
-    rank = context.partitionId()
-    hosts = _hosts(context)
+    rank, size = context.partitionId(), len(context.getTaskInfos())
     rows = batches if job.fed else _drained(batches)
     try:
-        with _meeting(job, context, hosts) as open_store, output_to(outbox):
-            return perform(job.task, rank, hosts, rows, open_store, outbox, job.timeout)
+        with _meeting(job, context, rank, size) as meeting, output_to(outbox):
+            return perform(job.task, rank, size, rows, meeting, outbox, job.timeout)
     except WorkerFailure as error:
         failure = error.failure
     outbox.tell(failure)
@@ -247,63 +248,29 @@ def _work(
     raise RuntimeError(f"{failure.summary} {failure.mark()}")
 
 
-def _hosts(context: Any) -> list[str]:
-    """The host of each rank; loopback where all of them are one."""
-    from farandole.engines.rendezvous import LOOPBACK
-
-    hosts = [info.address.rsplit(":", 1)[0] for info in context.getTaskInfos()]
-    return [LOOPBACK] * len(hosts) if len(set(hosts)) == 1 else hosts
-
-
 @contextmanager
-def _meeting(job: BarrierJob, context: Any, hosts: list[str]) -> Iterator[Callable[[], Store]]:
-    """Agree on rank 0's store; what is given opens it, once the data is there."""
-    from farandole.engines.rendezvous import listen, open_store
+def _meeting(job: BarrierJob, context: Any, rank: int, size: int) -> Iterator[Meeting]:
+    """Agree on rank 0's store, in the background: meanwhile rows arrive."""
+    from farandole.engines.barrier import BarrierMeeting
+    from farandole.engines.rendezvous import (
+        LOOPBACK,
+        OneHost,
+        announced,
+        listen,
+        read_announcement,
+    )
 
-    rank = context.partitionId()
-    listener = listen(hosts[0]) if rank == 0 else None
-    port = listener.getsockname()[1] if listener else None
     with ExitStack() as stack:
-        if listener is not None:
-            stack.enter_context(listener)
-        one_host = len(set(hosts)) == 1 and sys.platform == "linux"
-        find_port = (_by_name if one_host else _by_barrier)(stack, job, context, port)
-
-        def open_it() -> Store:
-            return open_store(rank, len(hosts), hosts[0], find_port(), listener, job.timeout)
-
-        yield open_it
-
-
-def _by_name(
-    stack: ExitStack, job: BarrierJob, context: Any, port: int | None
-) -> Callable[[], int]:
-    """Workers of one host tell each other the port directly."""
-    from farandole.engines.rendezvous import announced, read_announcement
-
-    if port is None:
-        return partial(read_announcement, job.name, job.timeout)
-    stack.enter_context(announced(job.name, port))
-    return partial(int, port)
-
-
-def _by_barrier(
-    stack: ExitStack, job: BarrierJob, context: Any, port: int | None
-) -> Callable[[], int]:
-    """Spark's barrier passes the port on. It wakes up once a second: meanwhile rows arrive."""
-    pool = ThreadPoolExecutor(1, thread_name_prefix="farandole-meeting")
-    stack.callback(pool.shutdown, wait=False)
-    gathered = pool.submit(context.allGather, str(port))
-    if port is not None:
-        return partial(int, port)
-
-    def found() -> int:
-        try:
-            return int(gathered.result(job.timeout)[0])
-        except FutureTimeout:
-            raise LaunchError(f"Spark's barrier did not open within {job.timeout:g} s.") from None
-
-    return found
+        if not job.one_host or sys.platform != "linux":
+            yield stack.enter_context(BarrierMeeting(context, job.inbox.host, job.timeout))
+        elif rank == 0:
+            listener = stack.enter_context(listen(LOOPBACK))
+            port = listener.getsockname()[1]
+            stack.enter_context(announced(job.name, port))
+            yield OneHost(rank, size, lambda: port, listener, job.timeout)
+        else:
+            find_port = partial(read_announcement, job.name, job.timeout)
+            yield OneHost(rank, size, find_port, None, job.timeout)
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
-from torch._C._distributed_c10d import Store
 
 from farandole.engines.failure import Failure
 from farandole.engines.parcel import pack_result, unpack_task
-from farandole.engines.rendezvous import choose_device, process_group
+from farandole.engines.rendezvous import Meeting, choose_device, process_group
 from farandole.world import Link, World, entered
 
 
@@ -25,15 +24,15 @@ class WorkerFailure(Exception):
 def perform(
     task: bytes,
     rank: int,
-    addresses: Sequence[str],
+    size: int,
     batches: Iterator[pa.RecordBatch],
-    open_store: Callable[[], Store],
+    meeting: Meeting,
     link: Link,
     timeout: float,
 ) -> bytes:
     """Load, join the ring, work; gives the packed result. Any error is a `WorkerFailure`."""
     try:
-        return _load_and_work(task, rank, addresses, batches, open_store, link, timeout)
+        return _load_and_work(task, rank, size, batches, meeting, link, timeout)
     except BaseException as error:  # also sys.exit(): the driver has to hear of it
         failure = Failure.of(rank, error)
     raise WorkerFailure(failure)
@@ -42,24 +41,25 @@ def perform(
 def _load_and_work(
     packed: bytes,
     rank: int,
-    addresses: Sequence[str],
+    size: int,
     batches: Iterator[pa.RecordBatch],
-    open_store: Callable[[], Store],
+    meeting: Meeting,
     link: Link,
     timeout: float,
 ) -> bytes:
     task = unpack_task(packed)
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
-    store = open_store() if rank == 0 else None
-    state = task.load(rank, len(addresses), batches)
+    store = meeting.open_store() if rank == 0 else None
+    state = task.load(rank, size, batches)
     loaded = time.perf_counter()
+    addresses = meeting.addresses()
     here = [other for other, address in enumerate(addresses) if address == addresses[rank]]
     device = choose_device(here.index(rank), len(here))
-    with process_group(store or open_store(), rank, addresses, device, timeout):
+    with process_group(store or meeting.open_store(), rank, addresses, device, timeout):
         world = World(
             rank=rank,
-            size=len(addresses),
+            size=size,
             local_rank=here.index(rank),
             local_size=len(here),
             addresses=tuple(addresses),

@@ -1,0 +1,73 @@
+"""Fit, transform, save and load under Spark Connect: python -m tests.spark.connect FOLDER"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.feature import StandardScaler
+from pyspark.ml.functions import array_to_vector
+from pyspark.sql import SparkSession
+from tests.spark.samples import frame, small_network
+
+from farandole.errors import InputError, NotEnoughSlots
+from farandole.spark import TorchEstimator, TorchModel
+
+
+def refused(estimator: TorchEstimator, data: object, kind: type[Exception]) -> str:
+    try:
+        estimator.fit(data)  # type: ignore[arg-type]
+    except kind as error:
+        return str(error)
+    raise AssertionError("This should have been refused.")
+
+
+def main(folder: Path) -> None:
+    spark = (
+        SparkSession.builder.remote("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.local.dir", str(folder / "spark"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
+    )
+    data = frame(spark).repartition(3)
+    assert "connect" in type(data).__module__
+    estimator = TorchEstimator(
+        network=small_network(), epochs=2, batchSize=32, learningRate=0.05, seed=7
+    )
+    estimator.setParams(numWorkers=2, progress=False)
+    model = estimator.fit(data)
+    assert model.steps is not None
+
+    def raw(model: TorchModel) -> list[list[float]]:
+        rows = model.transform(data).orderBy("id").collect()
+        return [row.rawPrediction.toArray().tolist() for row in rows]
+
+    found = {"losses": list(model.steps["loss"]), "raw": raw(model)}
+    state = {name: tensor.tolist() for name, tensor in model.network.state_dict().items()}
+    model.write().save(str(folder / "model"))
+    model.write().overwrite().save(str(folder / "model"))
+    np.testing.assert_array_equal(raw(TorchModel.load(str(folder / "model"))), found["raw"])
+    estimator.write().save(str(folder / "estimator"))
+    assert TorchEstimator.load(str(folder / "estimator")).getEpochs() == 2
+
+    vectors = data.withColumn("measured", array_to_vector("features")).drop("features")
+    scaler = StandardScaler(inputCol="measured", outputCol="features")
+    pipeline = Pipeline(stages=[scaler, estimator]).fit(vectors)
+    before = pipeline.transform(vectors).orderBy("id").select("prediction").collect()
+    pipeline.write().save(str(folder / "pipeline"))
+    loaded = PipelineModel.load(str(folder / "pipeline"))
+    assert loaded.transform(vectors).orderBy("id").select("prediction").collect() == before
+
+    many = estimator.copy({estimator.numWorkers: 3})
+    found["slots"] = refused(many, data, NotEnoughSlots)
+    found["label"] = refused(estimator, data.withColumn("label", data.label + 1), InputError)
+    (folder / "result.json").write_text(json.dumps({**found, "state": state}))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
