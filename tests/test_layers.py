@@ -25,7 +25,7 @@ ROWS = (
     ("world", "artifact", "_spark"),
     ("networks", "data", "engines", "parallel"),
     ("training", "inference", "plan"),
-    ("launch", "fit"),  # where farandole.run and farandole.train live
+    ("launch", "fit", "result", "learning_rate"),  # where farandole.run and farandole.train live
     ("spark", "tuning", "features", "forecast"),
     ("serving", "report"),
     ("doctor*", "demo*", "cli", "__main__"),
@@ -42,6 +42,8 @@ ONLY = {
 # Neighbours in a row that may know each other, and in which direction.
 NEIGHBOURS = {
     ("fit", "launch"),
+    ("fit", "result"),
+    ("learning_rate", "fit"),
     ("cli", "doctor*"),
     ("cli", "demo*"),
     ("__main__", "cli"),

@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from farandole.fit import TrainingResult as TrainingResult
-    from farandole.fit import find_learning_rate as find_learning_rate
     from farandole.fit import train as train
     from farandole.launch import run as run
+    from farandole.learning_rate import find_learning_rate as find_learning_rate
+    from farandole.result import TrainingResult as TrainingResult
     from farandole.training.summary import summary as summary
     from farandole.world import World as World
     from farandole.world import current_world as current_world
@@ -19,8 +19,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "World": "farandole.world",
     "current_world": "farandole.world",
-    "TrainingResult": "farandole.fit",
-    "find_learning_rate": "farandole.fit",
+    "TrainingResult": "farandole.result",
+    "find_learning_rate": "farandole.learning_rate",
     "run": "farandole.launch",
     "summary": "farandole.training.summary",
     "train": "farandole.fit",

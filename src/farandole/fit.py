@@ -8,75 +8,30 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
-import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from farandole import _spark
-from farandole.artifact import Artifact, Signature
+from farandole.artifact import Artifact
 from farandole.data import Columns, Source, TableSource
 from farandole.data.order import VIRTUAL_SHARDS
 from farandole.data.source import ParquetSource, local_source, placed_rows, stream_source
-from farandole.engines import Engine, InlineEngine, Task
+from farandole.engines import Engine, InlineEngine, SparkEngine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError
-from farandole.inference import Predictor
 from farandole.launch import DEFAULT_TIMEOUT, check_workers, print_output
 from farandole.parallel import Strategy
 from farandole.parallel import resolve as resolve_strategy
-from farandole.training.loop import DIVERGED, INTERRUPTED
+from farandole.result import TrainingResult, assemble
 from farandole.training.progress import Listening, Observer
 from farandole.training.recipe import Recipe
-from farandole.training.worker import Outcome, TrainingJob, load, work
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """A trained network, and how it came about.
-
-    >>> import pandas as pd, torch
-    >>> table = pd.DataFrame({"x": [0.0, 1.0], "label": [0.0, 1.0]})
-    >>> result = train(torch.nn.Linear(1, 1), table, loss="mse", epochs=2, progress=False)
-    >>> result.reason, len(result.history), result.network.training
-    ('all epochs done', 2, False)
-    """
-
-    network: nn.Module
-    """A plain module on the CPU, ready to predict."""
-    signature: Signature
-    history: pd.DataFrame
-    """One row an epoch: losses, metrics, learning rate, seconds, rows per second."""
-    steps: pd.DataFrame
-    """One row an update: epoch, learning rate, loss of the global batch."""
-    seconds: dict[str, float]
-    """What each phase took: read, ring-up, check, train (the slowest worker's)."""
-    reason: str
-    """Why training ended."""
-
-    @property
-    def predictor(self) -> Predictor:
-        """Applies the network to pandas, Arrow or plain arrays."""
-        return Predictor(self.network, self.signature)
-
-    @property
-    def artifact(self) -> Artifact:
-        """What gets saved."""
-        rows = [
-            {str(k): float(v) for k, v in row.items()} for row in self.history.to_dict("records")
-        ]
-        return Artifact(self.network, self.signature, tuple(rows))
-
-    def save(
-        self, path: str | os.PathLike[str], *, overwrite: bool = False, allow_pickle: bool = False
-    ) -> None:
-        """Write a folder of safetensors and JSON."""
-        self.artifact.save(path, overwrite=overwrite, allow_pickle=allow_pickle)
+from farandole.training.worker import TrainingJob, load, work
 
 
 def train(
@@ -129,63 +84,68 @@ def train(
     check_workers(num_workers)
     if num_workers > VIRTUAL_SHARDS:
         raise InputError(f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {num_workers}")
-    chosen = make_recipe(recipe)
     if not isinstance(network, nn.Module):
         raise InputError(f"network must be a torch.nn.Module. Received: {type(network).__name__}")
+    chosen = make_recipe(recipe)
     prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
-    plan = _Plan(network=prepared, recipe=chosen, strategy=resolve_strategy(strategy))
+    runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
-        task, rows, runner, workers = plan.arrange(
-            stack, data, features, label, weight, validation, num_workers, engine
+        where = _arranged(data, runner, chosen.shuffle)
+        columns = choose_columns(where.source.schema(), features, label, weight, validation)
+        where = where.for_workers(num_workers, columns, stack)
+        fraction = validation if isinstance(validation, float) else None
+        job = TrainingJob(
+            prepared, chosen, columns, where.source, resolve_strategy(strategy), fraction
         )
-        handler = stack.enter_context(Listening(progress, observer, print_output))
-        outcomes = runner.run(task, workers, rows=rows, timeout=timeout, on_message=handler)
-    return _result(prepared, outcomes)
+        _check_result_size(prepared, where.engine)
+        task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
+        hear = stack.enter_context(Listening(progress, observer, print_output))
+        outcomes = where.engine.run(
+            task, where.workers, rows=where.rows, timeout=timeout, on_message=hear
+        )
+    return assemble(prepared, chosen, outcomes)
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """What is known before the data is looked at."""
+class _Place:
+    """Where the rows are, and who works on them."""
 
-    network: nn.Module
-    recipe: Recipe
-    strategy: Strategy
+    engine: Engine
+    source: Source
+    frame: Any = None
+    """A Spark DataFrame, whose rows the engine feeds; else workers read the source themselves."""
+    shuffle: bool = True
+    workers: int = 1
+    rows: Any = None
 
-    def arrange(
-        self,
-        stack: ExitStack,
-        data: Any,
-        features: str | Sequence[str] | None,
-        label: str | Sequence[str],
-        weight: str | None,
-        validation: float | str | None,
-        num_workers: int,
-        engine: str | Engine | None,
-    ) -> tuple[Task, Any, Engine, int]:
-        """Decide where to train, and what every worker is told."""
-        runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
-        data = _moved(data, runner)
-        if _spark.is_dataframe(data):
-            source: Source = stream_source(data)
-        else:
-            source = local_source(data, shuffle=self.recipe.shuffle)
-        most = _most_workers(source)
-        columns = choose_columns(source.schema(), features, label, weight, validation)
-        rows = None
-        if _spark.is_dataframe(data):
-            rows = placed_rows(data, columns, num_workers, shuffle=self.recipe.shuffle)
-        else:
-            num_workers = _at_most(most, num_workers)
-        if runner.name == "local" and num_workers == 1:
-            runner = InlineEngine()
-        elif runner.name == "local" and isinstance(source, TableSource):
+    def for_workers(self, wanted: int, columns: Columns, stack: ExitStack) -> _Place:
+        """The rows parted for so many workers, or for as many as there are rows."""
+        if self.frame is not None:
+            rows = placed_rows(self.frame, columns, wanted, shuffle=self.shuffle)
+            return replace(self, workers=wanted, rows=rows)
+        workers = _at_most(_count(self.source), wanted)
+        if self.engine.name != "local":
+            return replace(self, workers=workers)
+        if workers == 1:
+            return replace(self, engine=InlineEngine())
+        source = self.source
+        if isinstance(source, TableSource):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
             narrow = TableSource(source.table.select(list(columns.names)), source.placement)
             source = narrow.mapped(os.path.join(folder, "table.arrow"))
-        fraction = validation if isinstance(validation, float) else None
-        job = TrainingJob(self.network, self.recipe, columns, source, self.strategy, fraction)
-        task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
-        return task, rows, runner, num_workers
+        return replace(self, workers=workers, source=source)
+
+
+def _arranged(data: Any, engine: Engine, shuffle: bool) -> _Place:
+    """Bring rows and engine together: a table goes to Spark, a DataFrame comes to local workers."""
+    if engine.name == "spark" and not isinstance(data, str | os.PathLike):
+        frame = data if _spark.is_dataframe(data) else _as_frame(data)
+        return _Place(engine, stream_source(frame), frame, shuffle)
+    local = data.toArrow() if _spark.is_dataframe(data) else data
+    source = local_source(local, shuffle=shuffle)
+    if _count(source) == 0:
+        raise InputError("There are no rows to train on: the data set is empty.")
+    return _Place(engine, source, None, shuffle)
 
 
 def make_recipe(options: dict[str, Any]) -> Recipe:
@@ -250,29 +210,26 @@ def with_weights(network: nn.Module, weights: Any) -> nn.Module:
     return network
 
 
-def _moved(data: Any, engine: Engine) -> Any:
-    """Rows in a form that the engine can give to its workers."""
-    if engine.name == "spark" and not _spark.is_dataframe(data) and not _is_path(data):
-        table = local_source(data, shuffle=True)
-        assert isinstance(table, TableSource)
-        return _spark.require_session().createDataFrame(table.table)
-    if engine.name != "spark" and _spark.is_dataframe(data):
-        return data.toArrow()
-    return data
+def _as_frame(data: Any) -> Any:
+    table = local_source(data, shuffle=True)
+    assert isinstance(table, TableSource)
+    return _spark.require_session().createDataFrame(table.table)
 
 
-def _is_path(data: Any) -> bool:
-    return isinstance(data, str | os.PathLike)
+def _count(source: Source) -> int | None:
+    """How many rows there are, where that is known before reading them."""
+    return source.count() if isinstance(source, TableSource | ParquetSource) else None
 
 
-def _most_workers(source: Source) -> int | None:
-    """As many as there are rows, where that is known; raises if there are none."""
-    if not isinstance(source, TableSource | ParquetSource):
-        return None
-    rows = source.count()
-    if rows == 0:
-        raise InputError("There are no rows to train on: the data set is empty.")
-    return rows
+def _check_result_size(network: nn.Module, engine: Engine) -> None:
+    """The trained network comes home as a result of Spark's, and those have a limit."""
+    limit = _spark.max_result_bytes(engine.session) if isinstance(engine, SparkEngine) else None
+    size = sum(t.nbytes for t in network.state_dict().values() if not is_lazy(t))
+    if limit is not None and size > limit:
+        raise InputError(
+            f"The network has {size / 1e9:.1f} GB of weights, but spark.driver.maxResultSize is "
+            f"{limit / 1e9:.1f} GB: raise it when the session is made."
+        )
 
 
 def _at_most(rows: int | None, num_workers: int) -> int:
@@ -285,93 +242,3 @@ def _at_most(rows: int | None, num_workers: int) -> int:
         stacklevel=4,
     )
     return rows
-
-
-def _result(network: nn.Module, outcomes: list[Outcome]) -> TrainingResult:
-    leader = outcomes[0]
-    progress = leader.progress
-    if progress.reason == INTERRUPTED and not progress.history:
-        raise KeyboardInterrupt
-    assert leader.signature is not None
-    assert leader.state is not None
-    if progress.reason in (INTERRUPTED, DIVERGED):
-        warnings.warn(
-            f"Training ended after epoch {len(progress.history)}: {progress.reason}. The network "
-            "is that of the last finished epoch.",
-            UserWarning,
-            stacklevel=3,
-        )
-    trained = copy.deepcopy(network)
-    trained.load_state_dict(leader.state)
-    trained.zero_grad(set_to_none=True)
-    seconds = {
-        phase: max(outcome.seconds.get(phase, 0.0) for outcome in outcomes)
-        for phase in leader.seconds
-    }
-    history = pd.DataFrame(progress.history)
-    if len(history):
-        history["epoch"] = history["epoch"].astype(int)
-    steps = pd.DataFrame(progress.steps, columns=["epoch", "learning_rate", "loss"])
-    return TrainingResult(
-        trained.eval(), leader.signature, history, steps, seconds, progress.reason
-    )
-
-
-def find_learning_rate(
-    network: nn.Module,
-    data: Any,
-    *,
-    lowest: float = 1e-6,
-    highest: float = 1.0,
-    steps: int = 100,
-    **options: Any,
-) -> pd.DataFrame:
-    """Try learning rates from `lowest` to `highest`, one update each, and record the loss.
-
-    Returns a DataFrame with columns learning_rate, loss and smooth_loss; its attribute
-    `attrs["suggestion"]` is the rate at which the smoothed loss falls fastest.
-
-    Args:
-        network: the network to try on; it is not changed.
-        data: as for `train`.
-        lowest: the first learning rate.
-        highest: the last one.
-        steps: how many updates.
-        **options: as for `train`.
-
-    >>> import pandas as pd, torch
-    >>> table = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "label": [1.0, 3.0, 5.0, 7.0]})
-    >>> found = find_learning_rate(torch.nn.Linear(1, 1), table, loss="mse", optimizer="sgd",
-    ...                            steps=50, batch_size=4)
-    >>> 1e-4 < found.attrs["suggestion"] < 1
-    True
-    """
-    if not (0 < lowest < highest and steps > 1):
-        raise InputError(
-            "0 < lowest < highest and more than one step are needed. "
-            f"Received: {lowest=}, {highest=}, {steps=}"
-        )
-    ramp = partial(_ramp, growth=(highest / lowest) ** (1 / max(steps - 1, 1)))
-    result = train(
-        network,
-        data,
-        **{
-            "progress": False,
-            **options,
-            "learning_rate": lowest,
-            "schedule": ramp,
-            "schedule_per": "step",
-            "max_steps": steps,
-            "epochs": steps,
-            "stop_on_nan": False,
-        },
-    )
-    found = result.steps.drop(columns="epoch")
-    found["smooth_loss"] = found["loss"].ewm(span=10).mean()
-    slope = found["smooth_loss"].diff()
-    found.attrs["suggestion"] = float(found["learning_rate"][slope.idxmin()])
-    return found
-
-
-def _ramp(optimizer: torch.optim.Optimizer, growth: float) -> Any:
-    return torch.optim.lr_scheduler.ExponentialLR(optimizer, growth)

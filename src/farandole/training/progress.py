@@ -10,6 +10,7 @@ from typing import Any
 
 from farandole.training import events
 
+_LINE_SECONDS = 0.5
 Observer = Callable[[events.Event], None]
 
 
@@ -29,7 +30,7 @@ class PlainProgress:
     def __init__(self, write: Callable[[str], Any] | None = None) -> None:
         self._write = write or (lambda text: print(text, file=sys.stderr, flush=True))
         self._epochs = 0
-        self._start = time.perf_counter()
+        self._start = self._written = time.perf_counter()
 
     def __call__(self, event: events.Event) -> None:
         """Write what is worth a line."""
@@ -38,7 +39,7 @@ class PlainProgress:
                 self._epochs = event.epochs
                 self._start = time.perf_counter()
                 self._write(describe_start(event))
-            case events.EpochEnded(epoch=epoch, row=row):
+            case events.EpochEnded(epoch=epoch, row=row) if self._due(epoch):
                 spent = time.perf_counter() - self._start
                 left = spent / epoch * (self._epochs - epoch)
                 self._write(
@@ -47,6 +48,13 @@ class PlainProgress:
                 )
             case events.TrainingEnded():
                 self._write(f"done in {event.seconds:.1f} s: {event.reason}")
+
+    def _due(self, epoch: int) -> bool:
+        """Epochs of milliseconds would flood a log: the first, the last, and one in a while."""
+        now = time.perf_counter()
+        due = epoch in (1, self._epochs) or now - self._written > _LINE_SECONDS
+        self._written = now if due else self._written
+        return due
 
     def close(self) -> None:
         """Nothing to tidy."""

@@ -1,0 +1,73 @@
+"""The learning-rate finder: a short run in which the rate only rises."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import nn
+
+from farandole.errors import InputError
+from farandole.fit import train
+
+
+def find_learning_rate(
+    network: nn.Module,
+    data: Any,
+    *,
+    lowest: float = 1e-6,
+    highest: float = 1.0,
+    steps: int = 100,
+    **options: Any,
+) -> pd.DataFrame:
+    """Try learning rates from `lowest` to `highest`, one update each, and record the loss.
+
+    Returns a DataFrame with columns learning_rate, loss and smooth_loss; its attribute
+    `attrs["suggestion"]` is the rate at which the smoothed loss falls fastest.
+
+    Args:
+        network: the network to try on; it is not changed.
+        data: as for `train`.
+        lowest: the first learning rate.
+        highest: the last one.
+        steps: how many updates.
+        **options: as for `train`.
+
+    >>> import pandas as pd, torch
+    >>> table = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "label": [1.0, 3.0, 5.0, 7.0]})
+    >>> found = find_learning_rate(torch.nn.Linear(1, 1), table, loss="mse", optimizer="sgd",
+    ...                            steps=50, batch_size=4)
+    >>> 1e-4 < found.attrs["suggestion"] < 1
+    True
+    """
+    if not (0 < lowest < highest and steps > 1):
+        raise InputError(
+            "0 < lowest < highest and more than one step are needed. "
+            f"Received: {lowest=}, {highest=}, {steps=}"
+        )
+    ramp = partial(_ramp, growth=(highest / lowest) ** (1 / max(steps - 1, 1)))
+    result = train(
+        network,
+        data,
+        **{
+            "progress": False,
+            **options,
+            "learning_rate": lowest,
+            "schedule": ramp,
+            "schedule_per": "step",
+            "max_steps": steps,
+            "epochs": steps,
+            "stop_on_nan": False,
+        },
+    )
+    found = result.steps.drop(columns="epoch")
+    found["smooth_loss"] = found["loss"].ewm(span=10).mean()
+    slope = found["smooth_loss"].diff()
+    found.attrs["suggestion"] = float(found["learning_rate"][slope.idxmin()])
+    return found
+
+
+def _ramp(optimizer: torch.optim.Optimizer, growth: float) -> Any:
+    return torch.optim.lr_scheduler.ExponentialLR(optimizer, growth)

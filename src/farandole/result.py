@@ -1,0 +1,93 @@
+"""What training gives: a network, and how it came about."""
+
+from __future__ import annotations
+
+import copy
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from torch import nn
+
+from farandole.artifact import Artifact, Signature
+from farandole.inference import Predictor
+from farandole.training.loop import DIVERGED, INTERRUPTED
+from farandole.training.recipe import Recipe
+from farandole.training.worker import Outcome
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A trained network, and how it came about.
+
+    >>> import farandole, pandas as pd, torch
+    >>> table = pd.DataFrame({"x": [0.0, 1.0], "label": [0.0, 1.0]})
+    >>> result = farandole.train(torch.nn.Linear(1, 1), table, loss="mse", epochs=2, progress=False)
+    >>> result.reason, len(result.history), result.network.training
+    ('all epochs done', 2, False)
+    """
+
+    network: nn.Module
+    """A plain module on the CPU, ready to predict."""
+    signature: Signature
+    history: pd.DataFrame
+    """One row an epoch: losses, metrics, learning rate, seconds, rows per second."""
+    steps: pd.DataFrame
+    """One row an update: epoch, learning rate, loss of the global batch."""
+    seconds: dict[str, float]
+    """What each phase took: read, ring-up, check, train (the slowest worker's)."""
+    reason: str
+    """Why training ended."""
+
+    @property
+    def predictor(self) -> Predictor:
+        """Applies the network to pandas, Arrow or plain arrays."""
+        return Predictor(self.network, self.signature)
+
+    @property
+    def artifact(self) -> Artifact:
+        """What gets saved."""
+        rows = [
+            {str(k): float(v) for k, v in row.items()} for row in self.history.to_dict("records")
+        ]
+        return Artifact(self.network, self.signature, tuple(rows))
+
+    def save(
+        self, path: str | os.PathLike[str], *, overwrite: bool = False, allow_pickle: bool = False
+    ) -> None:
+        """Write a folder of safetensors and JSON."""
+        self.artifact.save(path, overwrite=overwrite, allow_pickle=allow_pickle)
+
+
+def assemble(network: nn.Module, recipe: Recipe, outcomes: Sequence[Outcome]) -> TrainingResult:
+    """Put together what the workers bring home; the leader brings the network."""
+    leader = outcomes[0]
+    progress = leader.progress
+    if progress.reason == INTERRUPTED and not progress.history:
+        raise KeyboardInterrupt
+    assert leader.signature is not None
+    assert leader.state is not None
+    if progress.reason in (INTERRUPTED, DIVERGED):
+        kept = "best" if recipe.patience and recipe.restore_best else "last finished"
+        warnings.warn(
+            f"Training ended after epoch {len(progress.history)}: {progress.reason}. The network "
+            f"is that of the {kept} epoch.",
+            UserWarning,
+            stacklevel=3,
+        )
+    trained = copy.deepcopy(network)
+    trained.load_state_dict(leader.state)
+    trained.zero_grad(set_to_none=True)
+    seconds = {
+        phase: max(outcome.seconds.get(phase, 0.0) for outcome in outcomes)
+        for phase in leader.seconds
+    }
+    history = pd.DataFrame(progress.history)
+    if len(history):
+        history["epoch"] = history["epoch"].astype(int)
+    steps = pd.DataFrame(progress.steps, columns=["epoch", "learning_rate", "loss"])
+    return TrainingResult(
+        trained.eval(), leader.signature, history, steps, seconds, progress.reason
+    )
