@@ -93,6 +93,7 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(300)  # about 45 s on a quiet machine
 def test_forty_fits_and_runs(frame: DataFrame) -> None:
     fit(frame)
     failing_run()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -82,6 +84,20 @@ def test_the_group_is_there_for_the_body_and_again_the_next_time() -> None:
             assert total.item() == 1
             assert "GLOO_SOCKET_IFNAME" not in os.environ
         assert not dist.is_initialized()
+
+
+def test_the_first_ddp_module_of_a_process_does_not_keep_its_ring() -> None:
+    code = (
+        "import torch, torch.distributed as dist\n"
+        "from tests.engines.test_rendezvous import ring_of_one\n"
+        "from tests.engines.traces import listening\n"
+        "from farandole.engines.rendezvous import process_group\n"
+        "with process_group(ring_of_one(), 0, ['127.0.0.1'], 'cpu', 5):\n"
+        "    torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))\n"
+        "    assert listening()\n"
+        "assert not listening(), listening()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_user_may_destroy_the_group() -> None:

@@ -18,6 +18,10 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+
+# Before any ring: its default arguments are the ring of the moment, which they keep for ever. DDP
+# imports it in the middle of one, whose ports and threads a reused Spark worker would not lose.
+import torch.distributed.nn.functional
 from torch._C._distributed_c10d import Store, TCPStore
 
 from farandole.errors import WorkerMissing
