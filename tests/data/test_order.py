@@ -45,6 +45,14 @@ def test_negative_hashes_have_a_shard_too() -> None:
     assert ((shards >= 0) & (shards < VIRTUAL_SHARDS)).all()
 
 
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+def test_workers_share_every_small_batch_when_order_is_kept(size: int) -> None:
+    shards = stripe_of(np.arange(10_000)).reshape(-1, 40)
+    owners = shards * size // VIRTUAL_SHARDS
+    shares = np.stack([(owners == rank).sum(axis=1) for rank in range(size)])
+    assert abs(shares - 40 / size).max() <= 3
+
+
 @given(sizes=some_sizes, batch=st.integers(1, 70), epoch=st.integers(0, 3))
 def test_every_row_is_used_once_in_batches_of_exact_size(
     sizes: Sizes, batch: int, epoch: int

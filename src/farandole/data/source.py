@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from farandole import _spark
-from farandole.data.order import VIRTUAL_SHARDS, block_of, owned_by, stripe_of
+from farandole.data.order import STRIDE, VIRTUAL_SHARDS, block_of, owned_by, stripe_of
 from farandole.data.schema import Columns
 from farandole.data.shards import KEY
 from farandole.errors import InputError
@@ -246,7 +246,8 @@ def placed_rows(
 def _owner(key: Column, size: int) -> Column:
     from pyspark.sql import functions as F
 
-    shard = F.pmod(key, F.lit(VIRTUAL_SHARDS))
+    # The same as order.stripe_of; the inner remainder keeps the product from overflowing.
+    shard = F.pmod(key, F.lit(VIRTUAL_SHARDS)) * STRIDE % VIRTUAL_SHARDS
     return F.floor(shard * size / VIRTUAL_SHARDS).cast("int")
 
 
