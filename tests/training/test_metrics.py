@@ -91,7 +91,7 @@ def test_weights_count_in_metrics() -> None:
     tally = Tally(resolve(["accuracy"], losses.resolve("cross_entropy")), "softmax")
     output, target = torch.eye(3), torch.tensor([0, 1, 0])
     weights = torch.tensor([1.0, 2.0, 5.0])
-    tally.add(torch.tensor(16.0), output, [target], weights)
+    tally.add(16.0, 8.0, output, [target], weights)
     row = tally.result("train", lambda values: values, 1)
     assert row == {"train_loss": 2.0, "train_accuracy": 3 / 8}
 

@@ -154,9 +154,8 @@ class Loop:
         loss = weight = 0.0
         for rows in group:
             if len(rows):
-                batch = self._batcher(rows)
-                loss += float(self._stepper.learn(batch, tally))
-                weight += float(batch.weights.sum())
+                more_loss, more_weight = self._stepper.learn(self._batcher(rows), tally)
+                loss, weight = loss + more_loss, weight + more_weight
         mine = Totals(loss, weight, self._world.link.stop_requested(), self._out_of_time())
         totals = self._sync.finish(mine)
         if totals.weight > 0 and math.isfinite(totals.loss):
@@ -173,11 +172,8 @@ class Loop:
     def _evaluate(self) -> dict[str, float]:
         tally = Tally(self._metrics, self._head)
         self._network.eval()
-        with torch.no_grad():
-            for rows in chunks(self._validation, max(self._recipe.batch_size, 1024)):
-                batch = self._batcher(rows)
-                output, loss = self._stepper.forward(batch)
-                tally.add(loss, output, batch.targets, batch.weights)
+        for rows in chunks(self._validation, max(self._recipe.batch_size, 1024)):
+            self._stepper.evaluate(self._batcher(rows), tally)
         return self._result("validation", tally)
 
     def _result(self, prefix: str, tally: Tally) -> dict[str, float]:

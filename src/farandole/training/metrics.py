@@ -26,7 +26,7 @@ def _accuracy(output: torch.Tensor, target: torch.Tensor, head: str) -> torch.Te
     else:
         classes = target.argmax(1) if target.is_floating_point() else target  # or probabilities
         right = output.argmax(1) == classes
-    return right.reshape(len(target), -1).double().mean(1)
+    return right if right.dim() == 1 else right.reshape(len(target), -1).double().mean(1)
 
 
 def _error(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -91,31 +91,36 @@ class Tally:
         for metric in self._objects.values():
             metric.sync_on_compute = False  # we merge ourselves: a worker may have no rows at all
             metric.reset()
-        self._totals = torch.zeros(len(self._sums) + 2, dtype=torch.float64)
+        self._loss = self._weight = 0.0
+        self._totals = [0.0] * len(self._sums)
 
     def add(
         self,
-        loss: torch.Tensor,
+        loss: float,
+        weight: float,
         output: Any,
         targets: Sequence[torch.Tensor],
-        weights: torch.Tensor,
+        weights: torch.Tensor | None,
     ) -> None:
-        """Count one batch: `loss` is the weighted sum over its rows."""
-        parts = [loss.detach().double(), weights.sum().double()]
-        if self._sums or self._objects:
-            outputs, aligned = align(output, targets)
-            first, target = _at_least_float32(outputs[0].detach()), aligned[0]
-            for update in self._sums.values():
-                parts.append((update(first, target, self._head) * weights).sum())
-            for metric in self._objects.values():
-                metric.update(*_as_torchmetrics(first, target, self._head))
-        self._totals += torch.stack(parts).cpu()
+        """Count one batch: `loss` and `weight` are sums over its rows; no weights mean all ones."""
+        self._loss += loss
+        self._weight += weight
+        if not (self._sums or self._objects):
+            return
+        outputs, aligned = align(output, targets)
+        first, target = _at_least_float32(outputs[0].detach()), aligned[0]
+        for number, update in enumerate(self._sums.values()):
+            rows = update(first, target, self._head)
+            self._totals[number] += float((rows if weights is None else rows * weights).sum())
+        for metric in self._objects.values():
+            metric.update(*_as_torchmetrics(first, target, self._head))
 
     def result(
         self, prefix: str, reduce_sums: Callable[[torch.Tensor], torch.Tensor], size: int
     ) -> dict[str, float]:
         """The values over all workers, as columns of the history."""
-        loss, weight, *sums = reduce_sums(self._totals.clone()).tolist()
+        mine = torch.tensor([self._loss, self._weight, *self._totals], dtype=torch.float64)
+        loss, weight, *sums = reduce_sums(mine).tolist()
         nan = float("nan")
         row = {f"{prefix}_loss": loss / weight if weight else nan}
         for name, total in zip(self._sums, sums, strict=True):

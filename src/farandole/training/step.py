@@ -24,9 +24,16 @@ from farandole.training.metrics import Tally
 class Batch:
     """Some rows, ready for the network."""
 
+    rows: int
     arguments: Sequence[torch.Tensor]
     targets: Sequence[torch.Tensor]
-    weights: torch.Tensor
+    weights: torch.Tensor | None
+    """A weight a row; None where all are one."""
+
+    @property
+    def weight(self) -> float:
+        """The sum of weights."""
+        return float(self.rows) if self.weights is None else float(self.weights.sum())
 
 
 class Batcher:
@@ -58,16 +65,17 @@ class Batcher:
         """The batch of these rows."""
         columns = [gather(column, rows, self._device) for column in self._features]
         targets = [gather(label, rows, self._device) for label in self._labels]
-        return Batch(self._signature.arguments(columns), targets, self._row_weights(rows, targets))
+        arguments = self._signature.arguments(columns)
+        return Batch(len(rows), arguments, targets, self._row_weights(rows, targets))
 
-    def _row_weights(self, rows: torch.Tensor, targets: Sequence[torch.Tensor]) -> torch.Tensor:
-        if self._weights is None:
-            weights = torch.ones(len(rows), dtype=torch.float64, device=self._device)
-        else:
-            weights = gather(self._weights, rows, self._device)
-        if self._class_weights is not None:
-            weights = weights * self._class_weights[targets[0].long()]
-        return weights
+    def _row_weights(
+        self, rows: torch.Tensor, targets: Sequence[torch.Tensor]
+    ) -> torch.Tensor | None:
+        weights = None if self._weights is None else gather(self._weights, rows, self._device)
+        if self._class_weights is None:
+            return weights
+        by_class = self._class_weights[targets[0].long()]
+        return by_class if weights is None else weights * by_class
 
 
 def _as_target(label: torch.Tensor, loss: Loss, number: int, signature: Signature) -> torch.Tensor:
@@ -83,14 +91,11 @@ def _as_target(label: torch.Tensor, loss: Loss, number: int, signature: Signatur
 class Stepper:
     """Forward and backward passes of one network."""
 
-    def __init__(
-        self, network: nn.Module, loss: Loss, precision: str, device: str, weighted: bool
-    ) -> None:
+    def __init__(self, network: nn.Module, loss: Loss, precision: str, device: str) -> None:
         self._network = network
         self._loss = loss
         self._device = device.split(":")[0]
         self._bfloat16 = precision == "bfloat16"
-        self._weighted = weighted
         self._norms = [m for m in network.modules() if isinstance(m, _BatchNorm)]
 
     def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
@@ -99,23 +104,35 @@ class Stepper:
             output = self._network(*batch.arguments)
             losses = self._loss.rows(output, batch.targets)
         if losses.dim() > 0:
-            if not self._weighted:
+            if batch.weights is None:
                 return output, losses.sum()
             return output, (losses * batch.weights.to(losses.dtype)).sum()
-        if self._weighted:
+        if batch.weights is not None:
             raise InputError(
                 "Weights need a loss for each row: let the loss return a tensor with one value a "
                 'row (reduction="none"), not their mean.'
             )
-        return output, losses * len(batch.weights)
+        return output, losses * batch.rows
 
-    def learn(self, batch: Batch, tally: Tally) -> torch.Tensor:
-        """Add the gradients of a batch's summed loss to those that are there."""
-        with self._normalised(len(batch.weights)):
+    def learn(self, batch: Batch, tally: Tally) -> tuple[float, float]:
+        """Add the gradients of a batch's summed loss to those that are there; loss and weight."""
+        with self._normalised(batch.rows):
             output, loss = self.forward(batch)
         loss.backward()
-        tally.add(loss, output, batch.targets, batch.weights)
-        return loss.detach()
+        return self._count(batch, output, loss, tally)
+
+    def evaluate(self, batch: Batch, tally: Tally) -> None:
+        """Only count."""
+        with torch.no_grad():
+            output, loss = self.forward(batch)
+        self._count(batch, output, loss, tally)
+
+    def _count(
+        self, batch: Batch, output: Any, loss: torch.Tensor, tally: Tally
+    ) -> tuple[float, float]:
+        total, weight = float(loss.detach()), batch.weight
+        tally.add(total, weight, output, batch.targets, batch.weights)
+        return total, weight
 
     @contextmanager
     def _normalised(self, rows: int) -> Iterator[None]:

@@ -115,14 +115,13 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Mod
     )
     _announce(job, world, loader, network, validation_rows, held_out)
     weights = _class_weights(recipe, signature)
-    weighted = weights is not None or columns.weight is not None
     loop = Loop(
         network,
         recipe,
         metrics.resolve(recipe.metrics, loss),
         world=world,
         sync=sync,
-        stepper=Stepper(network, loss, recipe.precision, world.device, weighted),
+        stepper=Stepper(network, loss, recipe.precision, world.device),
         batcher=Batcher(shard, columns, signature, loss, weights, world.device),
         loader=loader,
         validation=validation,
