@@ -21,8 +21,6 @@ from farandole.data.shards import Shard
 from farandole.data.source import Placement
 
 Array = np.ndarray[Any, Any]
-_MEMORY_CHECK = 64
-"""Steps between two looks at resident memory."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +91,15 @@ class Loader:
         """The row numbers of this worker's part of each step, which may be none."""
         order, ends = self._plan(epoch)
         start = 0
-        for step, end in enumerate(ends.tolist()):
-            if step % _MEMORY_CHECK == _MEMORY_CHECK - 1:
-                self._shard.bound_memory()
+        for end in ends.tolist():
             yield order[start:end]
             start = end
+
+    def chunks(self, rows: Rows, size: int) -> Iterator[torch.Tensor]:
+        """Row numbers in the order of storage, `size` at a time: for evaluation."""
+        numbers = np.sort(rows.numbers)
+        for start in range(0, len(numbers), size):
+            yield torch.from_numpy(numbers[start : start + size])
 
     def _plan(self, epoch: int) -> tuple[torch.Tensor, Array]:
         """The row numbers of an epoch in the order of their steps, and where each step ends."""
@@ -123,14 +125,3 @@ class Loader:
         step = np.concatenate(steps)
         by_step = np.argsort(step, kind="stable")
         return np.concatenate(orders)[by_step], step[by_step]
-
-
-def chunks(rows: Rows, size: int) -> Iterator[torch.Tensor]:
-    """Row numbers in their own order, `size` at a time: for evaluation."""
-    numbers = torch.from_numpy(rows.numbers)
-    yield from numbers.split(size) if len(numbers) else ()
-
-
-def gather(column: torch.Tensor, rows: torch.Tensor, device: str) -> torch.Tensor:
-    """The chosen rows of a column, on the device where they are needed."""
-    return column.index_select(0, rows).to(device)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import IO, Any
 
 import numpy as np
@@ -27,6 +28,8 @@ KEY = "__farandole_key"
 
 RESIDENT_LIMIT = 512 << 20
 """Mapped pages that a worker keeps resident before it gives them back to the page cache."""
+
+_ROWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -101,15 +104,31 @@ class Shard:
     def __len__(self) -> int:
         return len(self.keys)
 
+    @cached_property
+    def nbytes(self) -> int:
+        """The size of all columns."""
+        return sum(column.nbytes for column in self.columns.values())
+
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of one row of a column."""
         return tuple(self.columns[name].shape[1:])
 
-    def bound_memory(self) -> None:
-        """Give mapped pages back when too many are resident."""
-        if sum(drive.rows for drive in self.drives) and _mapped_bytes() > RESIDENT_LIMIT:
+    def take(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        """Some rows of a column.
+
+        Touching a row maps the pages around it too, up to 2 MB of them, so those of a large
+        shard are taken a few at a time, with a look at resident memory in between.
+        """
+        column = self.columns[name]
+        if self.nbytes <= RESIDENT_LIMIT or len(rows) == 0:
+            return column.index_select(0, rows)
+        return torch.cat([self._take_some(column, some) for some in rows.split(_ROWS_AT_ONCE)])
+
+    def _take_some(self, column: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        if _mapped_bytes() > RESIDENT_LIMIT:
             for drive in self.drives:
                 drive.release()
+        return column.index_select(0, rows)
 
     def close(self) -> None:
         """Drop the tensors and the files behind them."""

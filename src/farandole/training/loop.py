@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from farandole.data.loader import Loader, Rows, chunks
+from farandole.data.loader import Loader, Rows
 from farandole.errors import TrainingDiverged
 from farandole.parallel.base import Synchronizer, Totals
 from farandole.training import events, optimizers
@@ -172,7 +172,7 @@ class Loop:
     def _evaluate(self) -> dict[str, float]:
         tally = Tally(self._metrics, self._head)
         self._network.eval()
-        for rows in chunks(self._validation, max(self._recipe.batch_size, 1024)):
+        for rows in self._loader.chunks(self._validation, max(self._recipe.batch_size, 1024)):
             self._stepper.evaluate(self._batcher(rows), tally)
         return self._result("validation", tally)
 

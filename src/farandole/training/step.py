@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from farandole.artifact import Signature
-from farandole.data.loader import gather
 from farandole.data.schema import Columns
 from farandole.data.shards import Shard
 from farandole.errors import InputError
@@ -51,7 +50,7 @@ class Batcher:
         self._columns = columns
         self._signature = signature
         self._device = device
-        self._features = [shard.columns[name] for name in columns.features]
+        self._shard = shard
         self._labels = [
             _as_target(shard.columns[name], loss, number, signature)
             for number, name in enumerate(columns.labels)
@@ -63,15 +62,18 @@ class Batcher:
 
     def __call__(self, rows: torch.Tensor) -> Batch:
         """The batch of these rows."""
-        columns = [gather(column, rows, self._device) for column in self._features]
-        targets = [gather(label, rows, self._device) for label in self._labels]
+        names, device = self._columns.features, self._device
+        columns = [self._shard.take(name, rows).to(device) for name in names]
+        targets = [label.index_select(0, rows).to(device) for label in self._labels]
         arguments = self._signature.arguments(columns)
         return Batch(len(rows), arguments, targets, self._row_weights(rows, targets))
 
     def _row_weights(
         self, rows: torch.Tensor, targets: Sequence[torch.Tensor]
     ) -> torch.Tensor | None:
-        weights = None if self._weights is None else gather(self._weights, rows, self._device)
+        weights = None
+        if self._weights is not None:
+            weights = self._weights.index_select(0, rows).to(self._device)
         if self._class_weights is None:
             return weights
         by_class = self._class_weights[targets[0].long()]
