@@ -119,11 +119,7 @@ def test_duplicate_columns() -> None:
 
 def test_fewer_rows_than_workers_is_a_warning() -> None:
     with pytest.warns(UserWarning, match="There are 1 rows for 4 workers: training on 1"):
-        result = (
-            fit(TABLE[:1], num_workers=4, loss="mse", label="weight", batch_size=4)
-            if False
-            else train(nn.Linear(1, 1), TABLE[:1], features="weight", loss="mse", num_workers=4)
-        )
+        result = train(nn.Linear(1, 1), TABLE[:1], features="weight", loss="mse", num_workers=4)
     assert len(result.steps) == 1
 
 

@@ -20,9 +20,6 @@ class Recorder:
 
     name = "recorder"
 
-    def slots(self) -> int:
-        return 8
-
     def run(self, task: Any, num_workers: int, **options: Any) -> list[Any]:
         self.workers, self.timeout = num_workers, options["timeout"]
         return [task.work(None, task.load(rank, num_workers, iter(()))) for rank in range(2)]

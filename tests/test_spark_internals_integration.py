@@ -36,7 +36,6 @@ def test_a_dataframe_is_known_by_its_class(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(1, [0.5])], "id int, `a b` array<float>")
     assert _spark.is_dataframe(frame)
     assert not _spark.is_dataframe(frame.toPandas())
-    assert _spark.session_of(frame) is spark
     assert _spark.arrow_schema(frame).names == ["id", "a b"]
 
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
+from weakref import WeakKeyDictionary
 
 from farandole.errors import MissingPackage
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.ml.param import Params
     from pyspark.sql import DataFrame, SparkSession
 
 _LOCAL_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?$")
+_COUNT_SECONDS = 60.0
+_counts: WeakKeyDictionary[SparkSession, tuple[float, int]] = WeakKeyDictionary()
+"""When a Connect session's partitions were counted, and how many there were."""
 
 
 def active_session() -> SparkSession | None:
@@ -101,31 +108,48 @@ def is_dataframe(data: object) -> bool:
     )
 
 
-def session_of(frame: DataFrame) -> SparkSession:
-    """The session a DataFrame belongs to."""
-    return frame.sparkSession
+def slots(session: SparkSession, *, fresh: bool = False) -> int:
+    """How many tasks can run at the same time.
 
-
-def slots(session: SparkSession) -> int:
-    """How many tasks can run at the same time."""
+    On a Connect server that runs on a cluster this takes a small job, so its answer is kept for a
+    minute, unless a `fresh` one is wanted. It is the default parallelism: the number of cores,
+    unless somebody has set spark.default.parallelism (or spark.sql.leafNodeDefaultParallelism) to
+    another. A client has no way to see through that, so the setting then counts as the truth.
+    """
     if is_connect(session):
-        return _slots_by_counting(session)
+        return _slots_by_counting(session, fresh)
     context = session.sparkContext._jsc.sc()
     profile = context.resourceProfileManager().defaultResourceProfile()
     return int(context.maxNumConcurrentTasks(profile))
 
 
-def _slots_by_counting(session: SparkSession) -> int:
+def running_tasks(session: SparkSession) -> int | None:
+    """How many tasks run now, as Spark last counted them; None where it doesn't tell: Connect."""
+    if is_connect(session):
+        return None
+    tracker = session.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
+
+def _slots_by_counting(session: SparkSession, fresh: bool) -> int:
     """Connect shows neither executors nor context, but a range has one partition for each core."""
     master = session.conf.get("spark.master", "") or ""
     cpus = int(session.conf.get("spark.task.cpus", "1") or 1)
     found = _LOCAL_MASTER.match(master)
     if found and found[2] != "*":
         return max(1, int(found[2] or 1) // cpus)
+    counted, partitions = _counts.get(session, (-math.inf, 0))
+    if fresh or time.monotonic() - counted > _COUNT_SECONDS:
+        partitions = _partitions_of_a_range(session)
+        _counts[session] = time.monotonic(), partitions
+    return max(1, partitions // cpus)
+
+
+def _partitions_of_a_range(session: SparkSession) -> int:
     from pyspark.sql import functions as F
 
-    partitions = session.range(1 << 14).select(F.spark_partition_id()).distinct().count()
-    return max(1, partitions // cpus)
+    return session.range(1 << 14).select(F.spark_partition_id()).distinct().count()
 
 
 def driver_host(session: SparkSession) -> str:
@@ -163,6 +187,13 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=False)
+
+
+def stage_metadata(stage: Params, session: SparkSession, params: dict[str, Any] | None) -> str:
+    """The line of JSON that every saved pyspark.ml stage has; `params` in place of its own."""
+    from pyspark.ml.util import DefaultParamsWriter
+
+    return DefaultParamsWriter._get_metadata_to_save(stage, session, paramMap=params)
 
 
 def qualified_path(session: SparkSession, path: str) -> str:

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAST_JAVA = 17
+RANGES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "torch": ((2, 6), (1 << 20,)),
+    "pyarrow": ((18, 0), (1 << 20,)),
+    "pandas": ((2, 2), (3,)),
+    "pyspark": ((4, 1), (5,)),
+}
+"""From which version on, and below which, packages are good: as pyproject.toml has it."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +46,14 @@ class Finding:
 def examine(open_session: Callable[[], SparkSession] | None) -> Iterator[Finding]:
     """All findings, as they are made; without a session, only those of this machine."""
     yield check_python()
-    yield check_package("torch", (2, 6), "pip install 'torch>=2.6'")
-    yield check_package("pyarrow", (15,), "pip install pyarrow")
-    yield check_package("pandas", (2, 2), "pip install 'pandas>=2.2,<3'", below=(3,))
+    yield check_package("torch", "pip install 'torch>=2.6'")
+    yield check_package("pyarrow", "pip install 'pyarrow>=18.0'")
+    yield check_package("pandas", "pip install 'pandas>=2.2,<3'")
     yield check_machine()
     yield check_scratch()
     java = check_java()
     yield java
-    spark = check_package("pyspark", (4, 1), "pip install 'farandole[spark]'", below=(5,))
+    spark = check_package("pyspark", "pip install 'farandole[spark]'")
     yield spark
     if open_session is not None and java.ok and spark.ok:
         yield from check_cluster(open_session)
@@ -60,10 +67,9 @@ def check_python() -> Finding:
     )
 
 
-def check_package(
-    name: str, least: tuple[int, ...], remedy: str, below: tuple[int, ...] = (1 << 20,)
-) -> Finding:
+def check_package(name: str, remedy: str) -> Finding:
     """An installed package within its range."""
+    least, below = RANGES[name]
     try:
         found = version(name)
     except PackageNotFoundError:
@@ -116,11 +122,19 @@ def check_cluster(open_session: Callable[[], SparkSession]) -> Iterator[Finding]
     kind = "Connect" if _spark.is_connect(session) else "classic"
     detail = f"{session.version}, {kind}, up in {time.perf_counter() - start:.1f} s"
     yield Finding("Spark", True, detail)
-    slots = _spark.slots(session)
-    remedy = "Give Spark cores: local[N], more executors, or a smaller spark.task.cpus"
-    yield Finding("slots", slots > 0, f"{slots} tasks at the same time", remedy)
+    slots = _spark.slots(session, fresh=True)
+    yield check_slots(slots, _spark.running_tasks(session))
     if slots:
         yield from check_ring(session, min(slots, 8))
+
+
+def check_slots(slots: int, running: int | None) -> Finding:
+    """Room for tasks, and how much of it is left, where that is known."""
+    detail = f"{slots} tasks at the same time"
+    if running is not None:
+        detail += f", {max(0, slots - running)} free now"
+    remedy = "Give Spark cores: local[N], more executors, or a smaller spark.task.cpus"
+    return Finding("slots", slots > 0, detail, remedy)
 
 
 def check_ring(session: SparkSession, size: int) -> Iterator[Finding]:

@@ -15,7 +15,19 @@ Each one survives pickling, because most of them are born in another process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """What to say after "There is no …": the known name that is meant, or all there are.
+
+    >>> suggestion("epoch", ["epochs", "seed"]), suggestion("x", ["epochs", "seed"])
+    ("Did you mean 'epochs'?", 'There are epochs, seed.')
+    """
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(names)}."
 
 
 class FarandoleError(Exception):

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -24,8 +23,8 @@ from farandole.data.order import VIRTUAL_SHARDS
 from farandole.data.source import ParquetSource, local_source, placed_rows, stream_source
 from farandole.engines import Engine, InlineEngine, SparkEngine, Task
 from farandole.engines import resolve as resolve_engine
-from farandole.errors import InputError
-from farandole.launch import DEFAULT_TIMEOUT, check_workers, print_output
+from farandole.errors import InputError, suggestion
+from farandole.launch import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
 from farandole.parallel import Strategy
 from farandole.parallel import resolve as resolve_strategy
 from farandole.result import TrainingResult, assemble
@@ -82,6 +81,7 @@ def train(
     [1.0, 3.0, 5.0, 7.0]
     """
     check_workers(num_workers)
+    check_timeout(timeout)
     if num_workers > VIRTUAL_SHARDS:
         raise InputError(f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {num_workers}")
     if not isinstance(network, nn.Module):
@@ -159,9 +159,7 @@ def make_recipe(options: dict[str, Any]) -> Recipe:
     known = [field.name for field in fields(Recipe)]
     for name in options:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
-            raise InputError(f"There is no option {name!r}. {hint}")
+            raise InputError(f"There is no option {name!r}. {suggestion(name, known)}")
     recipe = Recipe(**options)
     recipe.check()
     return recipe

@@ -12,6 +12,18 @@ from torch import nn
 from farandole.errors import InputError
 from farandole.fit import train
 
+RESERVED = (
+    "epochs",
+    "schedule",
+    "schedule_per",
+    "learning_rate",
+    "max_steps",
+    "max_seconds",
+    "stop_on_nan",
+    "patience",
+)
+"""Options of `train` that the finder sets itself, or that would cut it short."""
+
 
 def find_learning_rate(
     network: nn.Module,
@@ -33,7 +45,8 @@ def find_learning_rate(
         lowest: the first learning rate.
         highest: the last one.
         steps: how many updates.
-        **options: as for `train`.
+        **options: as for `train`, but for those that the finder sets itself: learning_rate,
+            schedule, epochs and what would end training sooner.
 
     >>> import pandas as pd, torch
     >>> table = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "label": [1.0, 3.0, 5.0, 7.0]})
@@ -47,7 +60,13 @@ def find_learning_rate(
             "0 < lowest < highest and more than one step are needed. "
             f"Received: {lowest=}, {highest=}, {steps=}"
         )
-    ramp = partial(_ramp, growth=(highest / lowest) ** (1 / max(steps - 1, 1)))
+    for name in RESERVED:
+        if name in options:
+            raise InputError(
+                f"find_learning_rate takes no {name!r}: it sets that itself, from lowest, highest "
+                "and steps."
+            )
+    ramp = partial(_ramp, lowest=lowest, growth=(highest / lowest) ** (1 / (steps - 1)))
     result = train(
         network,
         data,
@@ -69,5 +88,7 @@ def find_learning_rate(
     return found
 
 
-def _ramp(optimizer: torch.optim.Optimizer, growth: float) -> Any:
+def _ramp(optimizer: torch.optim.Optimizer, lowest: float, growth: float) -> Any:
+    for group in optimizer.param_groups:  # a factory has set a rate of its own
+        group["lr"] = lowest
     return torch.optim.lr_scheduler.ExponentialLR(optimizer, growth)

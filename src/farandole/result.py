@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 from torch import nn
@@ -61,6 +62,19 @@ class TrainingResult:
         self.artifact.save(path, overwrite=overwrite, allow_pickle=allow_pickle)
 
 
+def history_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """A history as a table; epochs, stored as numbers like the rest, are whole ones.
+
+    >>> history_frame([{"epoch": 1.0, "train_loss": 0.5}])
+       epoch  train_loss
+    0      1         0.5
+    """
+    frame = pd.DataFrame(list(rows))
+    if len(frame):
+        frame["epoch"] = frame["epoch"].astype(int)
+    return frame
+
+
 def assemble(network: nn.Module, recipe: Recipe, outcomes: Sequence[Outcome]) -> TrainingResult:
     """Put together what the workers bring home; the leader brings the network."""
     leader = outcomes[0]
@@ -84,9 +98,7 @@ def assemble(network: nn.Module, recipe: Recipe, outcomes: Sequence[Outcome]) ->
         phase: max(outcome.seconds.get(phase, 0.0) for outcome in outcomes)
         for phase in leader.seconds
     }
-    history = pd.DataFrame(progress.history)
-    if len(history):
-        history["epoch"] = history["epoch"].astype(int)
+    history = history_frame(progress.history)
     steps = pd.DataFrame(progress.steps, columns=["epoch", "learning_rate", "loss"])
     return TrainingResult(
         trained.eval(), leader.signature, history, steps, seconds, progress.reason

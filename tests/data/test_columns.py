@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.ml.linalg import DenseVector, SparseVector, Vector, Vectors, VectorUDT
 
-from farandole.data.columns import BadColumn, not_finite, to_numpy, too_large
+from farandole.data.columns import BadColumn, not_finite, rows_at_once, to_numpy, too_large
+from farandole.data.shards import KEY, Storage, write_shard
 
 BIG = 2**53 + 1  # the first integer that a float64 can't hold
 VECTOR = pa.struct(
@@ -183,3 +184,22 @@ def test_values_that_overflow_the_precision_of_the_network_are_named() -> None:
     assert found is not None
     assert (found.count, found.example) == (2, "1e+39")
     assert too_large("x", array, array) is None
+
+
+def test_wide_sparse_vectors_are_made_dense_a_few_at_a_time() -> None:
+    kind = pa.struct(
+        [
+            ("type", pa.int8()),
+            ("size", pa.int32()),
+            ("indices", pa.list_(pa.int32())),
+            ("values", pa.list_(pa.float64())),
+        ]
+    )
+    rows = [{"type": 0, "size": 1 << 18, "indices": [n], "values": [1.0]} for n in range(100)]
+    column = pa.array(rows, kind)
+    assert rows_at_once(column) == 32
+    assert rows_at_once(pa.array([1.0, 2.0])) == 2
+    batch = pa.record_batch({"x": column, KEY: pa.array(np.arange(100))})
+    shard = write_shard([batch], ("x",), Storage())
+    np.testing.assert_array_equal(shard.columns["x"].argmax(1), np.arange(100))
+    shard.close()

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from farandole.data import order
 from farandole.data.order import (
     VIRTUAL_SHARDS,
     block_of,
     in_validation,
-    ordered_steps,
     owned_by,
+    positions_among_used,
     shuffled_cuts,
     shuffled_rows,
     step_ends,
@@ -20,6 +21,13 @@ from farandole.data.order import (
 )
 
 Sizes = np.ndarray[Any, Any]
+
+
+def cuts_of(sizes: Sizes, batch: int, seed: int, epoch: int) -> Sizes:
+    """The cuts of all steps in one array."""
+    return np.concatenate(list(shuffled_cuts(sizes, batch, seed, epoch)))
+
+
 some_sizes = st.lists(st.integers(0, 50), min_size=1, max_size=40).filter(any).map(np.array)
 
 
@@ -57,7 +65,7 @@ def test_workers_share_every_small_batch_when_order_is_kept(size: int) -> None:
 def test_every_row_is_used_once_in_batches_of_exact_size(
     sizes: Sizes, batch: int, epoch: int
 ) -> None:
-    cuts = shuffled_cuts(sizes, batch, seed=7, epoch=epoch)
+    cuts = cuts_of(sizes, batch, seed=7, epoch=epoch)
     taken = np.diff(cuts, axis=0, prepend=0)
     assert (taken >= 0).all()
     rows = int(sizes.sum())
@@ -68,18 +76,18 @@ def test_every_row_is_used_once_in_batches_of_exact_size(
 
 @given(sizes=some_sizes, batch=st.integers(1, 70))
 def test_every_batch_is_spread_over_the_shards(sizes: Sizes, batch: int) -> None:
-    cuts = shuffled_cuts(sizes, batch, seed=1, epoch=0)
+    cuts = cuts_of(sizes, batch, seed=1, epoch=0)
     even = step_ends(int(sizes.sum()), batch)[:, None] / sizes.sum() * sizes
     assert np.abs(cuts - even).max() <= 2
 
 
 def test_the_order_is_a_pure_function_of_seed_and_epoch() -> None:
     sizes = np.full(VIRTUAL_SHARDS, 3)
-    again = [shuffled_cuts(sizes, 7, 5, 2) for _ in range(2)]
+    again = [cuts_of(sizes, 7, 5, 2) for _ in range(2)]
     np.testing.assert_array_equal(*again)
     np.testing.assert_array_equal(shuffled_rows(9, 5, 2, 3), shuffled_rows(9, 5, 2, 3))
     for seed, epoch in ((5, 3), (6, 2)):
-        assert (shuffled_cuts(sizes, 7, seed, epoch) != again[0]).any()
+        assert (cuts_of(sizes, 7, seed, epoch) != again[0]).any()
         assert shuffled_rows(50, seed, epoch, 3).tolist() != shuffled_rows(50, 5, 2, 3).tolist()
     assert shuffled_rows(50, 5, 2, 4).tolist() != shuffled_rows(50, 5, 2, 3).tolist()
 
@@ -89,7 +97,7 @@ def test_even_shards_with_a_single_row_are_shuffled_anew_each_epoch(rows: int) -
     sizes = (np.arange(VIRTUAL_SHARDS) < rows).astype(int)
     orders = {
         tuple(np.flatnonzero(taken)[0] for taken in np.diff(cuts, axis=0, prepend=0))
-        for cuts in (shuffled_cuts(sizes, 1, 0, epoch) for epoch in range(10))
+        for cuts in (cuts_of(sizes, 1, 0, epoch) for epoch in range(10))
     }
     assert len(orders) >= 9
 
@@ -98,21 +106,37 @@ def test_every_row_is_equally_likely_in_every_step() -> None:
     sizes = np.full(12, 1)
     seen = np.zeros((4, 12))
     for epoch in range(2000):
-        seen += np.diff(shuffled_cuts(sizes, 3, 0, epoch), axis=0, prepend=0)
+        seen += np.diff(cuts_of(sizes, 3, 0, epoch), axis=0, prepend=0)
     assert np.abs(seen / 2000 - 0.25).max() < 0.05
 
 
-@given(rows=st.integers(1, 300), batch=st.integers(1, 50), held_out=st.floats(0, 0.9))
-def test_own_order_is_kept(rows: int, batch: int, held_out: float) -> None:
-    positions = np.arange(rows)
-    used = positions[~in_validation(positions, held_out, seed=3)] if held_out else positions
-    if not len(used):
-        return
-    steps = ordered_steps(used, rows, len(used), batch)
-    assert (np.diff(steps) >= 0).all()
-    assert steps.max() < -(-len(used) // batch)
-    if len(used) == rows:
-        assert np.bincount(steps).tolist() == np.diff(step_ends(rows, batch), prepend=0).tolist()
+@given(rows=st.integers(1, 300), size=st.integers(1, 4), held_out=st.floats(0, 0.9))
+def test_own_order_is_kept_among_the_rows_that_are_used(
+    rows: int, size: int, held_out: float
+) -> None:
+    everything = np.arange(rows)
+    validates = in_validation(everything, held_out, seed=3)
+    owner = stripe_of(everything) * size // VIRTUAL_SHARDS
+    total = validates.astype(np.int32)
+    found = np.full(rows, -1)
+    for rank in range(size):
+        keys = everything[owner == rank]
+        mine = keys[validates[keys]]
+        found[keys] = positions_among_used(keys, mine, rows, lambda _: total)
+    np.testing.assert_array_equal(found[~validates], np.arange((~validates).sum()))
+
+
+def test_many_steps_come_in_blocks_and_positions_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = np.arange(VIRTUAL_SHARDS)
+    whole = cuts_of(sizes, 5, 1, 2)
+    held = np.array([3, 64, 65, 199])
+    among = positions_among_used(np.arange(200), held, 200, lambda mine: mine)
+    monkeypatch.setattr(order, "_BLOCK", 7)
+    monkeypatch.setattr(order, "_CHUNK", 64)
+    assert len(list(shuffled_cuts(sizes, 5, 1, 2))) > 100
+    np.testing.assert_array_equal(cuts_of(sizes, 5, 1, 2), whole)
+    again = positions_among_used(np.arange(200), held, 200, lambda mine: mine)
+    np.testing.assert_array_equal(again, among)
 
 
 def test_the_validation_choice_is_seeded_and_knows_no_order() -> None:

@@ -52,7 +52,7 @@ class Oddity(Exception):
 def fail(text: str) -> None:
     if farandole.current_world().rank == 1:
         raise Oddity(text)
-    time.sleep(300)
+    time.sleep(60)
 
 
 def failure(text: str) -> dict[str, object]:

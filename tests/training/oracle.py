@@ -58,7 +58,7 @@ def batches(
         for shard, member in enumerate(members)
     ]
     used = np.zeros(VIRTUAL_SHARDS, int)
-    for cut in shuffled_cuts(sizes, batch_size, seed, epoch):
+    for cut in np.concatenate(list(shuffled_cuts(sizes, batch_size, seed, epoch))):
         parts = [m[a:b] for m, a, b in zip(members, used, cut, strict=True)]
         used = cut
         yield torch.from_numpy(np.concatenate(parts))

@@ -63,7 +63,7 @@ class Artifact:
         try:
             self._write(draft, allow_pickle)
             os.chmod(draft, 0o755)  # mkdtemp's folders are private
-            _replace(draft, target)
+            replace_folder(draft, target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
@@ -167,16 +167,20 @@ def _read_network(
     return module
 
 
-def _replace(draft: Path, target: Path) -> None:
+def replace_folder(draft: Path, target: Path) -> None:
     """Put the draft in the target's place; if that fails, the old one is back where it was."""
     if not target.exists():
         os.rename(draft, target)
         return
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as aside:
-        old = Path(aside) / "old"
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    old = aside / "old"
+    try:
         os.rename(target, old)
         try:
             os.rename(draft, target)
-        except OSError:
+        except BaseException:
             os.rename(old, target)
             raise
+    finally:
+        if target.exists():  # if not, the old one is all there is: it stays in `aside`
+            shutil.rmtree(aside, ignore_errors=True)

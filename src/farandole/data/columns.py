@@ -59,6 +59,17 @@ def to_numpy(name: str, column: pa.Array) -> Array:
     return _numbers(name, column)
 
 
+_DENSE_BYTES = 64 << 20
+
+
+def rows_at_once(column: pa.Array) -> int:
+    """How many rows to convert at once: sparse vectors may be far larger as dense ones."""
+    if not is_vector(column.type) or len(column) == 0:
+        return max(len(column), 1)
+    width = pc.max(column.field("size")).as_py() or 1
+    return max(1, min(len(column), _DENSE_BYTES // (8 * width)))
+
+
 def _numbers(name: str, column: pa.Array) -> Array:
     if pa.types.is_decimal(column.type):
         column = pc.cast(column, pa.float64(), safe=False)

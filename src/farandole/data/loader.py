@@ -12,7 +12,6 @@ import torch
 from farandole.data.order import (
     VIRTUAL_SHARDS,
     in_validation,
-    ordered_steps,
     owned_by,
     shuffled_cuts,
     shuffled_rows,
@@ -58,8 +57,8 @@ def split(
 class Loader:
     """Serves one worker's part of every global batch.
 
-    `sizes` are those of *all* virtual shards, over all workers, and `all_rows` counts held-out rows
-    too: the order depends on nothing else.
+    `sizes` are those of *all* virtual shards, over all workers: a shuffled order depends on nothing
+    else. With `positions`, one for each row of the shard, rows are used in that order instead.
     """
 
     def __init__(
@@ -67,33 +66,27 @@ class Loader:
         shard: Shard,
         rows: Rows,
         sizes: Array,
-        all_rows: int,
         *,
         rank: int,
         size: int,
         batch_size: int,
         seed: int,
-        shuffle: bool,
+        positions: Array | None = None,
     ) -> None:
         self._shard = shard
         self._rows = rows
         self._sizes = sizes
-        self._all_rows = all_rows
         self._owned = owned_by(rank, size)
         self._batch_size = batch_size
         self._seed = seed
-        self._shuffle = shuffle
+        self._positions = positions
         self.total = int(sizes.sum())
         self.own_rows = len(rows.numbers)
         self.steps = -(-self.total // batch_size)
 
     def epoch(self, epoch: int) -> Iterator[torch.Tensor]:
         """The row numbers of this worker's part of each step, which may be none."""
-        order, ends = self._plan(epoch)
-        start = 0
-        for end in ends.tolist():
-            yield order[start:end]
-            start = end
+        return self._shuffled(epoch) if self._positions is None else self._ordered(self._positions)
 
     def chunks(self, rows: Rows, size: int) -> Iterator[torch.Tensor]:
         """Row numbers in the order of storage, `size` at a time: for evaluation."""
@@ -101,27 +94,39 @@ class Loader:
         for start in range(0, len(numbers), size):
             yield torch.from_numpy(numbers[start : start + size])
 
-    def _plan(self, epoch: int) -> tuple[torch.Tensor, Array]:
-        """The row numbers of an epoch in the order of their steps, and where each step ends."""
-        if self._shuffle:
-            order, step = self._shuffled(epoch)
-        else:
-            numbers = self._rows.numbers
-            order = numbers[np.argsort(self._shard.keys[numbers], kind="stable")]
-            keys = self._shard.keys[order]
-            step = ordered_steps(keys, self._all_rows, self.total, self._batch_size)
-        ends = np.cumsum(np.bincount(step, minlength=self.steps))
-        return torch.from_numpy(order), ends
+    def _ordered(self, positions: Array) -> Iterator[torch.Tensor]:
+        numbers = self._rows.numbers
+        order = numbers[np.argsort(positions[numbers], kind="stable")]
+        return _by_step(order, positions[order] // self._batch_size, self.steps)
 
-    def _shuffled(self, epoch: int) -> tuple[Array, Array]:
-        cuts = shuffled_cuts(self._sizes, self._batch_size, self._seed, epoch)
-        orders, steps, start = [], [], 0
-        for shard in self._owned:
-            size = int(self._rows.sizes[shard])
-            numbers = self._rows.numbers[start : start + size]
-            orders.append(numbers[shuffled_rows(size, self._seed, epoch, shard)])
-            steps.append(np.searchsorted(cuts[:, shard], np.arange(size), side="right"))
-            start += size
-        step = np.concatenate(steps)
-        by_step = np.argsort(step, kind="stable")
-        return np.concatenate(orders)[by_step], step[by_step]
+    def _shuffled(self, epoch: int) -> Iterator[torch.Tensor]:
+        orders = self._permuted(epoch)
+        used = np.zeros(len(orders), np.int64)
+        for cuts in shuffled_cuts(self._sizes, self._batch_size, self._seed, epoch):
+            mine = cuts[:, self._owned.start : self._owned.stop]
+            numbers = [order[a:b] for order, a, b in zip(orders, used, mine[-1], strict=True)]
+            steps = [
+                np.searchsorted(mine[:, i], np.arange(used[i], mine[-1, i]), side="right")
+                for i in range(len(orders))
+            ]
+            yield from _by_step(np.concatenate(numbers), np.concatenate(steps), len(cuts))
+            used = mine[-1]
+
+    def _permuted(self, epoch: int) -> list[Array]:
+        """The rows of each owned virtual shard, in this epoch's order."""
+        owned = self._owned
+        ends = np.cumsum(self._rows.sizes[owned.start : owned.stop])
+        parts = np.split(self._rows.numbers, ends[:-1])
+        return [
+            part[shuffled_rows(len(part), self._seed, epoch, shard)]
+            for shard, part in zip(owned, parts, strict=True)
+        ]
+
+
+def _by_step(numbers: Array, steps: Array, count: int) -> Iterator[torch.Tensor]:
+    """The row numbers of each of `count` steps."""
+    order = torch.from_numpy(numbers[np.argsort(steps, kind="stable")])
+    start = 0
+    for end in np.cumsum(np.bincount(steps, minlength=count)).tolist():
+        yield order[start:end]
+        start = end

@@ -7,6 +7,7 @@ the number of workers: 1, 2, 3 or 8 of them walk through the same batches.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -71,8 +72,8 @@ def step_ends(rows: int, batch: int) -> Array:
     return np.minimum(np.arange(batch, rows + batch, batch), rows)
 
 
-def shuffled_cuts(sizes: Array, batch: int, seed: int, epoch: int) -> Array:
-    """cuts[k, v]: how many rows of virtual shard v have been used after step k.
+def shuffled_cuts(sizes: Array, batch: int, seed: int, epoch: int) -> Iterator[Array]:
+    """cuts[k, v]: how many rows of virtual shard v have been used after step k; in blocks of steps.
 
     Row j of a shard with n rows happens at the time (j + u) / n, u a random phase of the
     shard, and a step takes the next `batch` rows in time. So every batch is spread evenly over the
@@ -83,14 +84,15 @@ def shuffled_cuts(sizes: Array, batch: int, seed: int, epoch: int) -> Array:
     ends = step_ends(rows, batch)
     phases = (np.random.default_rng([seed, epoch]).permutation(len(sizes)) + 0.5) / len(sizes)
     filled = np.flatnonzero(sizes)
-    cuts = np.zeros((len(ends), len(sizes)), np.int64)
     for start in range(0, len(ends), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        cuts[part, filled] = _cuts_at(sizes[filled], phases[filled], ends[part])
-    return cuts
+        part = ends[start : start + _BLOCK]
+        cuts = np.zeros((len(part), len(sizes)), np.int64)
+        cuts[:, filled] = _cuts_at(sizes[filled], phases[filled], part)
+        yield cuts
 
 
-_BLOCK = 4096
+_BLOCK = 1024
+"""Steps that are planned at once: keeps the plan of an epoch small, however many steps it has."""
 
 
 def _cuts_at(sizes: Array, phases: Array, ends: Array) -> Array:
@@ -121,18 +123,30 @@ def _before(times: Array, sizes: Array, phases: Array) -> Array:
     return counts.astype(np.int64)
 
 
-def ordered_steps(positions: Array, rows: int, used: int, batch: int) -> Array:
-    """The step of each row when rows are used in their own order.
+def positions_among_used(
+    keys: Array, held_out: Array, rows: int, reduce_sums: Callable[[Array], Array]
+) -> Array:
+    """The position of each row among those that are trained on, counted over all workers.
 
-    `used` of all `rows` are trained on. Where that is all of them, step k has exactly the positions
-    from k·batch; where some are held out, the windows are widened to match.
+    `keys` are positions among all `rows`, `held_out` those of this worker's held-out rows, and
+    `reduce_sums` adds arrays over workers.
 
-    >>> ordered_steps(np.arange(5), rows=5, used=5, batch=2).tolist()
+    >>> positions_among_used(np.arange(5), np.array([0, 2]), 5, lambda mine: mine).tolist()
     [0, 0, 1, 1, 2]
     """
-    if used == rows:
-        return positions // batch
-    return positions * -(-used // batch) // max(rows, 1)
+    positions, passed = keys.copy(), 0
+    for start in range(0, rows, _CHUNK):
+        mine = np.zeros(min(_CHUNK, rows - start), np.int32)
+        mine[held_out[(held_out >= start) & (held_out < start + _CHUNK)] - start] = 1
+        everybodys = reduce_sums(mine)
+        before = passed + np.cumsum(everybodys) - everybodys
+        inside = (keys >= start) & (keys < start + _CHUNK)
+        positions[inside] -= before[keys[inside] - start]
+        passed += int(everybodys.sum())
+    return positions
+
+
+_CHUNK = 1 << 20
 
 
 def shuffled_rows(size: int, seed: int, epoch: int, shard: int) -> Array:

@@ -10,7 +10,7 @@ import mmap
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +20,14 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from farandole.data.columns import BadColumn, BadRows, not_finite, to_numpy, too_large
+from farandole.data.columns import (
+    BadColumn,
+    BadRows,
+    not_finite,
+    rows_at_once,
+    to_numpy,
+    too_large,
+)
 
 Array = np.ndarray[Any, Any]
 KEY = "__farandole_key"
@@ -155,9 +162,7 @@ def _drain(
 ) -> tuple[Array, list[BadRows]]:
     keys: list[Array] = [np.empty(0, np.int64)]
     problems = _Problems()
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
+    for batch in _slices(batches, drives):
         keys.append(np.asarray(batch.column(KEY).to_numpy(zero_copy_only=False)))
         for name, drive in drives.items():
             known = drive.shape_if_known()
@@ -165,6 +170,13 @@ def _drain(
             if array is not None:
                 drive.append(array)
     return np.concatenate(keys), problems.found()
+
+
+def _slices(batches: Iterable[pa.RecordBatch], names: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        step = min(rows_at_once(batch.column(name)) for name in names)
+        for start in range(0, batch.num_rows, step):
+            yield batch.slice(start, step)
 
 
 class _Problems:

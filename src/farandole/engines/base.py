@@ -35,10 +35,6 @@ class Engine(Protocol):
 
     name: str
 
-    def slots(self) -> int:
-        """How many workers can run at the same time."""
-        ...
-
     def run(
         self,
         task: Task,

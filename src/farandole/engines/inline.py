@@ -16,10 +16,6 @@ class InlineEngine:
 
     name = "inline"
 
-    def slots(self) -> int:
-        """One."""
-        return 1
-
     def run(
         self,
         task: Task,

@@ -40,10 +40,6 @@ class LocalEngine:
             raise InputError(f"threads must be a positive integer. Received: threads={threads}")
         self.threads = threads
 
-    def slots(self) -> int:
-        """Processes can outnumber cores (slowly), so there is no hard limit."""
-        return 1024
-
     def run(
         self,
         task: Task,

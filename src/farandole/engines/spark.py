@@ -19,6 +19,7 @@ from farandole.engines.base import MessageHandler, Task
 from farandole.engines.channel import Address, Inbox, Outbox
 from farandole.engines.failure import Failure, first_cause
 from farandole.engines.interrupt import Interrupts
+from farandole.engines.late import LateNotice
 from farandole.engines.parcel import pack_task, unpack_result
 from farandole.errors import InputError, LaunchError, NotEnoughSlots
 
@@ -64,10 +65,6 @@ class SparkEngine:
         """The session that was given, or else the active one."""
         return self._session or _spark.require_session()
 
-    def slots(self) -> int:
-        """How many tasks Spark can run at the same time."""
-        return _spark.slots(self.session)
-
     def run(
         self,
         task: Task,
@@ -96,7 +93,7 @@ class SparkEngine:
             one_host = _spark.is_local(self.session)
             job = BarrierJob(packed, inbox.address, name, one_host, timeout, rows is not None)
             stage = frame.mapInArrow(partial(_attend, job), _RESULT, barrier=True)
-            collecting = _Collecting(self.session, stage)
+            collecting = _Collecting(self.session, stage, LateNotice(num_workers))
             try:
                 table = collecting.table(inbox, interrupts, task.stoppable)
             except Exception as error:
@@ -106,13 +103,13 @@ class SparkEngine:
 
     def _check_slots(self, wanted: int) -> None:
         """Raise unless so many tasks can run at once. Executors of a cluster may yet come."""
-        available, since = self.slots(), time.monotonic()
+        available, since = _spark.slots(self.session), time.monotonic()
         while available < wanted and not _spark.is_local(self.session):
             patience = _SETTLING_SECONDS if available else 10 * _SETTLING_SECONDS
             if time.monotonic() - since > patience:
                 break
             time.sleep(0.2)
-            before, available = available, self.slots()
+            before, available = available, _spark.slots(self.session, fresh=True)
             since = since if before == available else time.monotonic()
         if available < wanted:
             raise NotEnoughSlots(wanted, available)
@@ -132,9 +129,10 @@ class SparkEngine:
 class _Collecting:
     """Waits for Spark in a thread of its own, so that Ctrl-C can be handled in order."""
 
-    def __init__(self, session: SparkSession, stage: DataFrame) -> None:
+    def __init__(self, session: SparkSession, stage: DataFrame, notice: LateNotice) -> None:
         self._session = session
         self._stage = stage
+        self._notice = notice
         self._tag = f"farandole-{secrets.token_hex(8)}"
         self._table: pa.Table | None = None
         self._error: BaseException | None = None
@@ -151,6 +149,7 @@ class _Collecting:
         self._thread.start()
         while self._thread.is_alive():
             self._thread.join(0.1)
+            self._notice.look(inbox.connected)
             if inbox.error is not None:
                 self._cancel()
                 raise inbox.error

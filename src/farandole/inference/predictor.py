@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data.columns import BadColumn, to_numpy
+from farandole.data.columns import BadColumn, rows_at_once, to_numpy
 from farandole.errors import InputError
 
 Array = np.ndarray[Any, Any]
@@ -61,6 +61,21 @@ class Predictor:
 
     def predict_columns(self, columns: Sequence[Any]) -> Prediction:
         """Predict for columns in the order of the signature, as NumPy or Arrow arrays."""
+        lengths = [len(column) for column in columns]
+        if len(set(lengths)) > 1:
+            raise InputError(f"The columns have different lengths: {lengths}.")
+        arrow = [column for column in columns if not isinstance(column, np.ndarray)]
+        step = min([rows_at_once(column) for column in arrow], default=max(lengths[0], 1))
+        outputs = [
+            output
+            for start in range(0, lengths[0], step)
+            for output in self._outputs([column[start : start + step] for column in columns])
+        ]
+        nothing = torch.empty(0, self.signature.outputs, dtype=torch.float64)
+        raw = torch.cat(outputs).double() if outputs else nothing
+        return self._finish(raw if raw.dim() == 2 else raw.reshape(len(raw), -1))
+
+    def _outputs(self, columns: Sequence[Any]) -> Iterator[torch.Tensor]:
         arrays = [
             self._checked(name, column, shape, dtype)
             for name, column, shape, dtype in zip(
@@ -71,15 +86,8 @@ class Predictor:
                 strict=True,
             )
         ]
-        if len({len(array) for array in arrays}) > 1:
-            raise InputError(f"The columns have different lengths: {list(map(len, arrays))}.")
-        outputs = [self._forward(arrays, start) for start in self._starts(arrays)]
-        nothing = torch.empty(0, self.signature.outputs, dtype=torch.float64)
-        raw = torch.cat(outputs).double() if outputs else nothing
-        return self._finish(raw if raw.dim() == 2 else raw.reshape(len(raw), -1))
-
-    def _starts(self, arrays: Sequence[Array]) -> range:
-        return range(0, len(arrays[0]), self._rows_at_once)
+        for start in range(0, len(arrays[0]), self._rows_at_once):
+            yield self._forward(arrays, start)
 
     def _forward(self, arrays: Sequence[Array], start: int) -> torch.Tensor:
         parts = [_tensor(array[start : start + self._rows_at_once]) for array in arrays]

@@ -77,7 +77,8 @@ class FlatGradients:
             if not buffer.is_floating_point():
                 dist.all_reduce(buffer, dist.ReduceOp.MAX)
         floating = [buffer for buffer in buffers if buffer.is_floating_point()]
-        parts = [buffer.reshape(-1).double() * rows for buffer in floating]
+        # Nothing of a worker without rows: zero times an infinite buffer would not be zero.
+        parts = [_weighted(buffer.reshape(-1).double(), rows) for buffer in floating]
         flat = torch.cat([*parts, torch.tensor([float(rows)], device=buffers[0].device).double()])
         dist.all_reduce(flat)
         flat /= flat[-1].clone()
@@ -94,6 +95,10 @@ class FlatGradients:
             _TAIL, device=next(iter(self._flats.values())).device
         )
         return self._flats[torch.float32]
+
+
+def _weighted(values: torch.Tensor, rows: int) -> torch.Tensor:
+    return values * rows if rows else torch.zeros_like(values)
 
 
 def _flat_buffers(parameters: Iterable[nn.Parameter]) -> dict[torch.dtype, torch.Tensor]:

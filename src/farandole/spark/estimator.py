@@ -13,6 +13,7 @@ from torch import nn
 from farandole import _spark
 from farandole.artifact import Artifact, Signature
 from farandole.data.schema import Columns
+from farandole.data.source import _quoted
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
 from farandole.fit import train
@@ -23,6 +24,7 @@ from farandole.inference.udf import (
     PackedPredictor,
     prediction_udf,
 )
+from farandole.result import history_frame
 from farandole.spark.io import (
     EstimatorReader,
     EstimatorWriter,
@@ -74,10 +76,7 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
     @property
     def history(self) -> pd.DataFrame:
         """One row an epoch."""
-        frame = pd.DataFrame(list(self.artifact.history))
-        if len(frame):
-            frame["epoch"] = frame["epoch"].astype(int)
-        return frame
+        return history_frame(self.artifact.history)
 
     @property
     def numClasses(self) -> int:
@@ -220,7 +219,3 @@ def _by_row(dataset: DataFrame) -> DataFrame:
         if '"udt"' in field.json() and dataset.columns.count(field.name) == 1:
             return dataset.where(F.hash(F.col(_quoted(field.name)).isNull()) >= -(2**31))
     return dataset
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -1,12 +1,14 @@
-"""Saving and loading under pyspark.ml's rules: metadata by Spark, networks as artifacts.
+"""Saving and loading under pyspark.ml's rules: metadata in Spark's layout, networks as artifacts.
 
 path/metadata    the params, as every pyspark.ml stage has them
 path/network     a model's network: safetensors and JSON
 path/modules     an estimator's networks, likewise
 path/objects     only with allowPickle: params that JSON can't hold
 
-On a local disk a folder appears whole or not at all, and only then replaces an older one.
-Elsewhere metadata comes last: a folder without it was not finished, and doesn't load.
+On a local disk, which is the one of this process, Spark writes nothing: its executors, or its
+Connect server, may have another. A folder appears whole or not at all, and only then replaces an
+older one. Elsewhere Spark writes the metadata, and last: a folder without it was not finished, and
+doesn't load.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from torch import nn
 
 from farandole import _spark
 from farandole.artifact import Artifact, build, describe
-from farandole.artifact.folder import plain_state
+from farandole.artifact.folder import plain_state, replace_folder
 from farandole.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -60,23 +62,22 @@ class _Writer(MLWriter):
     def save(self, path: str) -> None:
         """Write beside `path` and then rename, where that can be done."""
         local = local_path(self.sparkSession, path)
+        exists = _exists(self.sparkSession, path) if local is None else local.exists()
+        if exists and not self.shouldOverwrite:
+            raise ArtifactError(f"{path!r} exists. Choose another path, or write().overwrite().")
         if local is None:
             super().save(path)
             return
-        if local.exists() and not self.shouldOverwrite:
-            raise ArtifactError(f"{path!r} exists. Choose another path, or write().overwrite().")
         local.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{local.name}-", dir=local.parent) as scratch:
             self.saveImpl(f"file://{scratch}/new")
-            if local.exists():
-                local.rename(Path(scratch, "old"))
-            Path(scratch, "new").rename(local)
+            replace_folder(Path(scratch, "new"), local)
 
     def _handleOverwrite(self, path: str) -> None:
         if not _spark.is_connect(self.sparkSession):
             super()._handleOverwrite(path)
-        else:
-            target, inside = fs.FileSystem.from_uri(path)
+        elif _exists(self.sparkSession, path):
+            target, inside = _file_system(self.sparkSession, path)
             target.delete_dir(inside)
 
 
@@ -88,11 +89,11 @@ class ModelWriter(_Writer):
         self._model = model
 
     def saveImpl(self, path: str) -> None:
-        """The network first, then Spark's metadata."""
+        """The network first, then the metadata."""
         pickles = bool(self._model.getOrDefault("allowPickle"))
         with writing(self.sparkSession, path) as folder:
             self._model.artifact.save(folder / "network", allow_pickle=pickles)
-        DefaultParamsWriter.saveMetadata(self._model, path, self.sparkSession)
+        _write_metadata(self._model, path, self.sparkSession)
 
 
 class ModelReader(MLReader[Any]):
@@ -133,7 +134,7 @@ class EstimatorWriter(_Writer):
                 ):
                     objects[param.name] = value
             self._write_objects(folder, objects)
-        DefaultParamsWriter.saveMetadata(self._estimator, path, self.sparkSession, paramMap=plain)
+        _write_metadata(self._estimator, path, self.sparkSession, plain)
 
     def _write_objects(self, folder: Path, objects: dict[str, Any]) -> None:
         if not objects:
@@ -211,15 +212,33 @@ def _read_module(folder: Path) -> nn.Module:
     return module.train()
 
 
-def _metadata(path: str, session: SparkSession, cls: type) -> dict[str, Any]:
-    expected = f"{cls.__module__}.{cls.__name__}"
+def _write_metadata(
+    stage: Params, path: str, session: SparkSession, params: dict[str, Any] | None = None
+) -> None:
+    """What `DefaultParamsWriter` writes; on a local disk by hand, and still readable by Spark."""
     local = local_path(session, path)
-    if local is not None:
-        # The JVM has a working directory of its own, and would say that Parquet is missing.
-        if not (local / "metadata").is_dir():
+    if local is None:
+        DefaultParamsWriter.saveMetadata(stage, path, session, paramMap=params)
+        return
+    folder = local / "metadata"
+    folder.mkdir()
+    (folder / "part-00000").write_text(_spark.stage_metadata(stage, session, params) + "\n")
+    (folder / "_SUCCESS").touch()
+
+
+def _metadata(path: str, session: SparkSession, cls: type) -> dict[str, Any]:
+    local = local_path(session, path)
+    if local is None:
+        metadata = dict(DefaultParamsReader.loadMetadata(path, session))
+    else:
+        lines = [file.read_text() for file in sorted(local.glob("metadata/part-*"))]
+        if not any(lines):
             raise ArtifactError(f"{path!r} holds no saved {cls.__name__}.")
-        path = f"file://{local}"
-    return dict(DefaultParamsReader.loadMetadata(path, session, expected))
+        metadata = json.loads("".join(lines))
+    expected = f"{cls.__module__}.{cls.__name__}"
+    if metadata["class"] != expected:
+        raise ArtifactError(f"{path!r} holds a {metadata['class']}, and not a {expected}.")
+    return metadata
 
 
 @contextmanager
@@ -231,7 +250,7 @@ def writing(session: SparkSession, path: str) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
         yield Path(folder)
-        target, inside = fs.FileSystem.from_uri(_spark.qualified_path(session, path))
+        target, inside = _file_system(session, path)
         fs.copy_files(folder, inside, destination_filesystem=target)
 
 
@@ -242,9 +261,32 @@ def reading(session: SparkSession, path: str) -> Iterator[Path]:
         yield local
         return
     with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
-        source, inside = fs.FileSystem.from_uri(_spark.qualified_path(session, path))
+        source, inside = _file_system(session, path)
         fs.copy_files(inside, folder, source_filesystem=source)
         yield Path(folder)
+
+
+def _file_system(session: SparkSession, path: str) -> tuple[fs.FileSystem, str]:
+    """The file system that `path` is on, and its place there."""
+    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(
+        arrow_uri(_spark.qualified_path(session, path))
+    )
+    return found
+
+
+def _exists(session: SparkSession, path: str) -> bool:
+    target, inside = _file_system(session, path)
+    return bool(target.get_file_info(inside).type != fs.FileType.NotFound)
+
+
+def arrow_uri(uri: str) -> str:
+    """`uri` as pyarrow spells it: Hadoop's names for S3 are its own.
+
+    >>> arrow_uri("s3a://bucket/model"), arrow_uri("abfss://box@account/model")
+    ('s3://bucket/model', 'abfss://box@account/model')
+    """
+    scheme, colon, rest = uri.partition(":")
+    return f"s3{colon}{rest}" if scheme.lower() in ("s3a", "s3n") else uri
 
 
 def local_path(session: SparkSession, path: str) -> Path | None:

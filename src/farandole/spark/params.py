@@ -68,6 +68,7 @@ RECIPE_ROWS: dict[str, Row] = {
     "precision": Row(_text, "'float32', or 'bfloat16' for autocast"),
     "patience": Row(_optional(_int), "epochs without improvement after which to stop"),
     "monitor": Row(_optional(_text), "the history column to watch for early stopping"),
+    "monitor_mode": Row(_optional(_text), "'min' or 'max': which of its values are better"),
     "min_delta": Row(_float, "the least change that counts as an improvement"),
     "restore_best": Row(_bool, "keep the best epoch's weights after early stopping"),
     "max_steps": Row(_optional(_int), "updates after which to stop"),

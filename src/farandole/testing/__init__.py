@@ -1,1 +1,1 @@
-"""Contract suites: every engine, strategy and network runs the same checks as its kind."""
+"""Contract suites: every engine and every strategy runs the same checks as its kind."""

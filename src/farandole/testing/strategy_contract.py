@@ -100,7 +100,7 @@ def check_buffers(strategy: Strategy, world: World) -> None:
     mean, variance, batches = network.buffers()
     counts = list(range(1, world.size)) or [1]
     rows = world.rank if world.size > 1 else 1
-    mean.fill_(10.0 if rows else -1e9)
+    mean.fill_(10.0 if rows else -torch.inf)
     variance.fill_(float(rows))
     batches.fill_(rows)
     sync.average_buffers(rows)

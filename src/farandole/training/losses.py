@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from farandole.errors import InputError
+from farandole.errors import InputError, suggestion
 
 Tensors = Sequence[torch.Tensor]
 RowLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -118,7 +118,7 @@ def resolve(loss: Any) -> Loss:
         return Loss(tuple(kind for part in parts for kind in part.parts))
     if isinstance(loss, str):
         if loss not in NAMES:
-            raise InputError(f"There is no loss {loss!r}. There are {', '.join(NAMES)}.")
+            raise InputError(f"There is no loss {loss!r}. {suggestion(loss, NAMES)}")
         return Loss((NAMES[loss],))
     if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
         return Loss((_from_module(loss),))
@@ -180,13 +180,18 @@ def align(output: Any, targets: Tensors) -> tuple[list[torch.Tensor], list[torch
 def _matched(output: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(n, 1) against (n,) would broadcast to (n, n), silently."""
     if target.is_floating_point() and output.shape != target.shape:
-        if output.numel() != target.numel():
+        if _without_ones(output) != _without_ones(target):
             raise InputError(
                 f"The network gives {tuple(output.shape[1:])} values a row where the label has "
                 f"{tuple(target.shape[1:])}."
             )
         output = output.reshape(target.shape)
     return output, target
+
+
+def _without_ones(tensor: torch.Tensor) -> list[int]:
+    """The shape, but for what may be dropped or added without another order of the values."""
+    return [len(tensor), *(size for size in tensor.shape[1:] if size != 1)]
 
 
 def _by_row(loss: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from farandole.errors import InputError
+from farandole.errors import InputError, suggestion
 
 NAMES: dict[str, type[torch.optim.Optimizer]] = {
     name.lower(): kind
@@ -33,11 +33,7 @@ def check(optimizer: Any) -> None:
         if name == "lbfgs":
             raise InputError(_LBFGS)
         if name not in NAMES:
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, NAMES, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(NAMES)}."
-            raise InputError(f"There is no optimizer {optimizer!r}. {hint}")
+            raise InputError(f"There is no optimizer {optimizer!r}. {suggestion(name, NAMES)}")
     elif optimizer is torch.optim.LBFGS:
         raise InputError(_LBFGS)
     elif isinstance(optimizer, torch.optim.Optimizer):

@@ -53,6 +53,8 @@ class Recipe:
     """Epochs without improvement after which to stop; None: never."""
     monitor: str | None = None
     """The history column to watch; None: validation_loss, or train_loss without validation."""
+    monitor_mode: str | None = None
+    """"min" or "max": what is better; None: what is known of the loss or the metric."""
     min_delta: float = 0.0
     restore_best: bool = True
     """After early stopping, keep the best epoch's weights, not the last one's."""
@@ -72,6 +74,12 @@ class Recipe:
         for name in ("learning_rate", "clip_norm", "clip_value", "max_seconds"):
             if getattr(self, name) is not None:
                 _check_positive(name, getattr(self, name))
+        _check_not_negative("min_delta", self.min_delta)
+        for name in ("shuffle", "restore_best", "stop_on_nan"):
+            _check_choice(name, getattr(self, name), (True, False))
+        if self.monitor_mode is not None:
+            _check_choice("monitor_mode", self.monitor_mode, ("min", "max"))
+        self._check_early_stopping()
         _check_choice("schedule_per", self.schedule_per, ("step", "epoch"))
         _check_choice("precision", self.precision, ("float32", "bfloat16"))
         if self.class_weights is not None and min(self.class_weights, default=-1) < 0:
@@ -86,6 +94,23 @@ class Recipe:
         optimizers.check(self.optimizer)
         schedules.check(self.schedule)
 
+    def _check_early_stopping(self) -> None:
+        """Without patience nothing watches, except a scheduler of torch that waits for a plateau."""
+        if self.patience is not None:
+            return
+        unused = {
+            "monitor": self.monitor is not None and not callable(self.schedule),
+            "monitor_mode": self.monitor_mode is not None,
+            "min_delta": self.min_delta != 0,
+            "restore_best": not self.restore_best,
+        }
+        for name, given in unused.items():
+            if given:
+                raise InputError(
+                    f"{name} is for early stopping: only with patience. "
+                    f"Received: {name}={getattr(self, name)!r}"
+                )
+
 
 def _check_integer(name: str, value: Any, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -94,12 +119,20 @@ def _check_integer(name: str, value: Any, least: int) -> None:
 
 
 def _check_positive(name: str, value: Any) -> None:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (good and math.isfinite(value) and value > 0):
+    if not (_is_number(value) and value > 0):
         raise InputError(f"{name} must be a positive number. Received: {name}={value!r}")
 
 
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+def _check_not_negative(name: str, value: Any) -> None:
+    if not (_is_number(value) and value >= 0):
+        raise InputError(f"{name} must be a number that is not negative. Received: {name}={value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if type(value) is not type(choices[0]) or value not in choices:
         wanted = " or ".join(map(repr, choices))
         raise InputError(f"{name} must be {wanted}. Received: {name}={value!r}")

@@ -51,11 +51,7 @@ class Batcher:
         self._signature = signature
         self._device = device
         self._shard = shard
-        self._labels = [
-            _as_target(shard.columns[name], loss, number, signature)
-            for number, name in enumerate(columns.labels)
-        ]
-        self._weights = shard.columns[columns.weight].double() if columns.weight else None
+        self._loss = loss
         self._class_weights = None
         if class_weights is not None:
             self._class_weights = torch.tensor(class_weights, dtype=torch.float64, device=device)
@@ -64,7 +60,10 @@ class Batcher:
         """The batch of these rows."""
         names, device = self._columns.features, self._device
         columns = [self._shard.take(name, rows).to(device) for name in names]
-        targets = [label.index_select(0, rows).to(device) for label in self._labels]
+        targets = [
+            as_target(self._shard.take(name, rows).to(device), self._loss, number, self._signature)
+            for number, name in enumerate(self._columns.labels)
+        ]
         arguments = self._signature.arguments(columns)
         return Batch(len(rows), arguments, targets, self._row_weights(rows, targets))
 
@@ -72,15 +71,15 @@ class Batcher:
         self, rows: torch.Tensor, targets: Sequence[torch.Tensor]
     ) -> torch.Tensor | None:
         weights = None
-        if self._weights is not None:
-            weights = self._weights.index_select(0, rows).to(self._device)
+        if self._columns.weight is not None:
+            weights = self._shard.take(self._columns.weight, rows).to(self._device).double()
         if self._class_weights is None:
             return weights
         by_class = self._class_weights[targets[0].long()]
         return by_class if weights is None else weights * by_class
 
 
-def _as_target(label: torch.Tensor, loss: Loss, number: int, signature: Signature) -> torch.Tensor:
+def as_target(label: torch.Tensor, loss: Loss, number: int, signature: Signature) -> torch.Tensor:
     """Labels in the type that the loss wants; a callable gets them as they are."""
     kind = loss.kind_of(number)
     if kind is None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from farandole.errors import InputError
+from farandole.training import metrics as known_metrics
 
-_HIGHER_IS_BETTER = ("accuracy", "f1", "auroc", "auc", "precision", "recall", "r2")
+_HIGHER_IS_BETTER = {"accuracy": True, "mae": False, "mse": False}
 
 
 def check_monitor(monitor: str | None, metrics: Iterable[str], validates: bool) -> None:
@@ -27,6 +29,35 @@ def check_monitor(monitor: str | None, metrics: Iterable[str], validates: bool) 
         raise InputError(f"{monitor=} is not in the history. There are {', '.join(known)}.")
 
 
+def higher_is_better(monitor: str, metrics: Mapping[str, Any], mode: str | None) -> bool:
+    """Whether a history column should grow: by `mode`, else by what the metric says of itself.
+
+    >>> higher_is_better("train_loss", {}, None), higher_is_better("train_loss", {}, "max")
+    (False, True)
+    """
+    if mode is not None:
+        return mode == "max"
+    column = monitor.split("_", 1)[1]  # after "train" or "validation"
+    # The longest name first: "f1_macro" is not class "macro" of "f1".
+    names = sorted(("loss", *metrics), key=len, reverse=True)
+    name = next(n for n in names if column == n or column.startswith(f"{n}_"))
+    found = False if name == "loss" else _direction(metrics[name])
+    if found is None:
+        raise InputError(
+            f"Whether more or less of {monitor=} is better is unknown: the metric does not say. "
+            'Set monitor_mode="max" or "min", or monitor another column.'
+        )
+    return found
+
+
+def _direction(metric: Any) -> bool | None:
+    for name, up in _HIGHER_IS_BETTER.items():
+        if metric is known_metrics.NAMES[name]:
+            return up
+    found = getattr(metric, "higher_is_better", None)
+    return None if found is None else bool(found)
+
+
 class EarlyStopping:
     """Watches one column of the history.
 
@@ -37,11 +68,18 @@ class EarlyStopping:
     True
     """
 
-    def __init__(self, monitor: str, patience: int | None, min_delta: float = 0.0) -> None:
+    def __init__(
+        self,
+        monitor: str,
+        patience: int | None,
+        min_delta: float = 0.0,
+        *,
+        higher_is_better: bool = False,
+    ) -> None:
         self.monitor = monitor
         self._patience = patience
         self._min_delta = min_delta
-        self._sign = -1.0 if any(word in monitor for word in _HIGHER_IS_BETTER) else 1.0
+        self._sign = -1.0 if higher_is_better else 1.0
         self._best = math.inf
         self._idle = 0
 

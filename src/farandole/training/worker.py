@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data.loader import Loader, split
+from farandole.data.loader import Loader, Rows, split
+from farandole.data.order import Array, positions_among_used
 from farandole.data.schema import Columns
 from farandole.data.shards import Shard, Storage, write_shard
 from farandole.data.source import Source
 from farandole.errors import InputError
-from farandole.parallel.base import Strategy
+from farandole.parallel.base import Strategy, Synchronizer
 from farandole.training import events, losses, metrics
 from farandole.training.examination import (
     Report,
@@ -106,12 +107,11 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Mod
         shard,
         rows,
         sizes,
-        report.rows,
         rank=world.rank,
         size=world.size,
         batch_size=recipe.batch_size,
         seed=recipe.seed,
-        shuffle=recipe.shuffle,
+        positions=None if recipe.shuffle else _positions(shard, validation, report.rows, sync),
     )
     _announce(job, world, loader, network, validation_rows, held_out)
     weights = _class_weights(recipe, signature)
@@ -129,6 +129,15 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Mod
         head=signature.head,
     )
     return loop, network, signature
+
+
+def _positions(shard: Shard, validation: Rows, rows: int, sync: Synchronizer) -> Array:
+    """Where each row stands among those to train on, over all workers."""
+
+    def reduce_sums(mine: Array) -> Array:
+        return sync.reduce_sums(torch.from_numpy(mine)).numpy()
+
+    return positions_among_used(shard.keys, shard.keys[validation.numbers], rows, reduce_sums)
 
 
 def _class_weights(recipe: Recipe, signature: Signature) -> list[float] | None:
