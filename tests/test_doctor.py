@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from farandole import doctor
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_finding_shows_the_remedy_only_when_it_is_needed() -> None:
@@ -18,18 +21,38 @@ def test_finding_shows_the_remedy_only_when_it_is_needed() -> None:
 
 
 def test_a_missing_package_is_named_with_the_command_that_brings_it() -> None:
-    found = doctor.check_package("no-such-package-here", (1,), "pip install it")
+    found = doctor.check_package("no-such-package-here", ">=1", "pip install it")
     assert not found.ok
     assert found.remedy == "pip install it"
 
 
 @pytest.mark.parametrize(
-    ("least", "below", "ok"), [((1,), (99,), True), ((99,), (100,), False), ((1,), (2,), False)]
+    ("versions", "ok"),
+    [(">=1,<99", True), (">=1.0", True), (">=99,<100", False), (">=1,<2", False)],
 )
-def test_versions_are_compared_as_numbers(
-    least: tuple[int, ...], below: tuple[int, ...], ok: bool
-) -> None:
-    assert doctor.check_package("torch", least, "", below).ok is ok
+def test_versions_are_compared_as_numbers(versions: str, ok: bool) -> None:
+    assert doctor.check_package("torch", versions, "").ok is ok
+
+
+def test_the_versions_are_those_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stated = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    assert {name + versions for name, versions in doctor.VERSIONS.items()} <= set(stated)
+
+
+@pytest.mark.parametrize(
+    ("slots", "running", "ok", "detail"),
+    [
+        (2, 0, True, "2 tasks at the same time, 2 free now"),
+        (8, 5, True, "8 tasks at the same time, 3 free now"),
+        (2, 3, True, "2 tasks at the same time, 0 free now"),  # an executor has just left
+        (2, None, True, "2 tasks at the same time"),
+        (0, 0, False, "0 tasks at the same time, 0 free now"),
+    ],
+)
+def test_slots(slots: int, running: int | None, ok: bool, detail: str) -> None:
+    found = doctor.check_slots(slots, running)
+    assert (found.ok, found.detail) == (ok, detail)
 
 
 def _fake_java(folder: Path, words: str) -> None:

@@ -49,6 +49,11 @@ def test_the_tree_at_the_top_of_the_file_names_every_error(kind: type) -> None:
         assert base.__module__ != "builtins" or base is Exception or f"({base.__name__})" in line
 
 
+def test_a_suggestion_is_close_or_says_all_there_is() -> None:
+    assert errors.suggestion("epoch", ("seed", "epochs")) == "Did you mean 'epochs'?"
+    assert errors.suggestion("x", {"seed": 1, "epochs": 2}) == "There are seed, epochs."
+
+
 def test_what_the_messages_name() -> None:
     assert "8 workers" in str(errors.NotEnoughSlots(8, 2))
     assert "only 2 tasks" in str(errors.NotEnoughSlots(8, 2))

@@ -18,6 +18,7 @@ from torch import nn
 import farandole
 from farandole import TrainingResult
 from farandole.errors import ArtifactError, InputError
+from farandole.learning_rate import RESERVED
 from farandole.training import (
     Caution,
     EpochEnded,
@@ -76,7 +77,7 @@ def with_value(column: str, value: Any, count: int = 2) -> pd.DataFrame:
         (TABLE, {"optimizer": "adaam"}, "no optimizer 'adaam'. Did you mean 'adam'"),
         (TABLE, {"optimizer": "lbfgs"}, "L-BFGS"),
         (TABLE, {"optimizer_options": {"momentun": 1}}, "takes no option 'momentun'"),
-        (TABLE, {"loss": "crossentropy"}, "no loss 'crossentropy'. There are cross_entropy"),
+        (TABLE, {"loss": "crossentropy"}, "no loss 'crossentropy'. Did you mean 'cross_entropy'"),
         (TABLE, {"metrics": ["f1"]}, "no metric 'f1'.*torchmetrics"),
         (TABLE, {"schedule": "cosinus"}, "schedule must be one of constant.*'cosinus'"),
         (TABLE, {"strategy": "ring!"}, "strategy must be one of 'allreduce'.*'ring!'"),
@@ -84,6 +85,23 @@ def with_value(column: str, value: Any, count: int = 2) -> pd.DataFrame:
         (TABLE, {"class_weights": [1, 2]}, "2 class weights for 3 classes"),
         (TABLE, {"class_weights": [1, -2, 1]}, "none of them negative"),
         (TABLE, {"monitor": "validation_los", "patience": 1}, "'validation_los' is not in the"),
+        (TABLE, {"timeout": 0}, "timeout must be a positive number of seconds. Received: 0"),
+        (TABLE, {"min_delta": -1, "patience": 1}, "min_delta must be a number that is not neg"),
+        (TABLE, {"min_delta": 0.1}, "min_delta is for early stopping: only with patience"),
+        (TABLE, {"restore_best": False}, "restore_best is for early stopping: only with patience"),
+        (TABLE, {"monitor": "train_loss"}, "monitor is for early stopping: only with patience"),
+        (TABLE, {"monitor_mode": "min"}, "monitor_mode is for early stopping: only with pat"),
+        (TABLE, {"monitor_mode": "up", "patience": 1}, "monitor_mode must be 'min' or 'max'"),
+        (TABLE, {"shuffle": 1}, "shuffle must be True or False. Received: shuffle=1"),
+        (TABLE, {"restore_best": "no"}, "restore_best must be True or False"),
+        (TABLE, {"stop_on_nan": None}, "stop_on_nan must be True or False"),
+        (changed(label=[[0.5, 0.5, 0.0]] * 60), {"class_weights": [1, 2, 3]}, "one class a row"),
+        (changed(label=[[0, 1]] * 60), {"class_weights": [1, 2, 3]}, r"shape \(2,\) a row"),
+        (changed(label=[[0, 1]] * 60), {}, r"loss can't take.*shape \(2,\) a row. It says"),
+        (TABLE, {"loss": "mse"}, r"\(3,\) values a row where the label has \(\)"),
+        (TABLE, {"loss": ["cross_entropy", "mse"]}, "2 losses for 1 outputs"),
+        (TABLE, {"loss": lambda o, t: o.mean(), "weight": "weight"}, "Weights need a loss for"),
+        (TABLE, {"loss": lambda o, t: o.reshape(-1)}, "loss gives 6 values for 2 rows"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -93,7 +111,22 @@ def test_bad_input_is_refused_before_the_first_step(
     seen: list[Event] = []
     with pytest.raises(InputError, match=complaint):
         fit(data, observer=seen.append, **options)
-    assert not [event for event in seen if isinstance(event, StepEnded | TrainingEnded)]
+    assert not [event for event in seen if not isinstance(event, Caution)]
+
+
+def test_a_loss_of_ones_own_may_dislike_zeros() -> None:
+    def fussy(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        if not target.any():
+            raise ZeroDivisionError
+        return nn.functional.cross_entropy(output, target)
+
+    assert len(fit(loss=fussy, metrics=[], batch_size=60).steps) == 1
+
+
+def test_a_plateau_may_be_watched_without_patience() -> None:
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    history = fit(schedule=plateau, schedule_per="epoch", monitor="train_accuracy").history
+    assert len(history) == 1
 
 
 @pytest.mark.parametrize(
@@ -275,6 +308,26 @@ def test_the_learning_rate_finder_ramps_up_and_finds_the_steepest_fall() -> None
     np.testing.assert_allclose(found["learning_rate"], np.geomspace(1e-4, 1e4, 60), rtol=1e-6)
     assert 1e-3 < found.attrs["suggestion"] < 100
     assert found["loss"].iloc[-1] > found["loss"].iloc[0]
+
+
+def test_the_ramp_starts_at_the_lowest_rate_whatever_a_factory_has_set() -> None:
+    found = farandole.find_learning_rate(
+        oracle.classifier(),
+        TABLE,
+        features="features",
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=7.0),
+        lowest=1e-3,
+        highest=1e-1,
+        steps=3,
+        engine="local",
+    )
+    np.testing.assert_allclose(found["learning_rate"], [1e-3, 1e-2, 1e-1])
+
+
+@pytest.mark.parametrize("name", RESERVED)
+def test_what_the_finder_sets_itself_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=f"takes no '{name}'"):
+        farandole.find_learning_rate(oracle.classifier(), TABLE, **{name: 1})
 
 
 @pytest.mark.parametrize("options", [{"lowest": 0.0}, {"lowest": 2.0}, {"steps": 1}])

@@ -127,14 +127,18 @@ def test_metrics_over_uneven_shards_are_those_of_one_process(
 
 
 def test_a_gradient_is_the_same_for_any_number_of_workers() -> None:
-    """After one step of plain SGD with rate 1, the gradient is what the weights have lost."""
-    before = oracle.parameters(oracle.classifier().double())
-    options: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 1.0, "max_steps": 1}
-    gradients = [
-        before
+    """After one step of plain SGD, the gradient is what the weights have lost by the rate.
+
+    The rate is high, so that single precision has all its digits for the gradient.
+    """
+    rate = 1024.0
+    before = oracle.parameters(oracle.classifier())
+    options: dict[str, Any] = {"optimizer": "sgd", "learning_rate": rate, "max_steps": 1}
+    gradients = {
+        (dtype, workers): before
         - oracle.parameters(
             farandole.train(
-                oracle.classifier().double(),
+                oracle.classifier().to(dtype),
                 TABLE,
                 features="features",
                 engine="local",
@@ -144,15 +148,18 @@ def test_a_gradient_is_the_same_for_any_number_of_workers() -> None:
                 **options,
             ).network
         )
-        for workers in (1, 2)
-    ]
+        for dtype, counts in ((torch.float64, (1, 2)), (torch.float32, (1, 3, 4)))
+        for workers in counts
+    }
     network = oracle.classifier().double()
     features, labels = oracle.tensors(TABLE)
     rows = next(oracle.batches(ROWS, 100, 0))
     nn.functional.cross_entropy(network(features[rows].double()), labels[rows]).backward()
     exact = torch.cat([p.grad.reshape(-1) for p in network.parameters()]).numpy()  # type: ignore[union-attr]
-    for gradient in gradients:
-        assert np.linalg.norm(gradient - exact) < 1e-6 * np.linalg.norm(exact)
+    for (dtype, _), gradient in gradients.items():
+        assert np.linalg.norm(gradient / rate - exact) < 1e-6 * np.linalg.norm(exact)
+        alone = gradients[dtype, 1]
+        assert np.linalg.norm(gradient - alone) < 1e-6 * np.linalg.norm(alone)
 
 
 def ledger(path: Path, workers: int, **options: Any) -> tuple[Ledger, TrainingResult]:

@@ -39,6 +39,26 @@ def test_the_slots_of_a_local_connect_server(settings: dict[str, str], slots: in
     assert _spark.slots(session) == slots
 
 
+def test_the_slots_of_a_cluster_are_counted_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, partitions = [0.0], iter([6, 8, 10, 12])
+    monkeypatch.setattr(_spark, "_partitions_of_a_range", lambda session: next(partitions))
+    monkeypatch.setattr(_spark.time, "monotonic", lambda: now[0])
+    session: Any = Connect(spark_master="spark://host:7077", spark_task_cpus="2")
+    other: Any = Connect(spark_master="yarn")
+    assert [_spark.slots(session), _spark.slots(session)] == [3, 3]
+    assert _spark.slots(other) == 8
+    now[0] = 59
+    assert _spark.slots(session) == 3
+    now[0] = 61
+    assert _spark.slots(session) == 5
+    assert _spark.slots(session, fresh=True) == 6
+
+
+def test_a_connect_server_does_not_tell_how_many_tasks_run() -> None:
+    session: Any = Connect()
+    assert _spark.running_tasks(session) is None
+
+
 @pytest.mark.parametrize(
     ("master", "local"),
     [

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from farandole import _spark
@@ -21,6 +24,30 @@ def test_what_a_classic_session_tells(spark: SparkSession) -> None:
     assert _spark.max_result_bytes(spark) == 1 << 30
     assert _spark.qualified_path(spark, "some/path") == "some/path"
     assert _spark.qualified_path(spark, "hdfs://host/path") == "hdfs://host/path"
+
+
+def linger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A short task first, so that Spark, which counts ten times a second, counts again."""
+    for batch in batches:
+        time.sleep(0.3 if 0 in batch.column("id").to_pylist() else 60)
+        yield batch
+
+
+def test_tasks_that_run_are_counted(spark: SparkSession) -> None:
+    def work() -> None:
+        _spark.add_tag(spark, "farandole-lingers")
+        with pytest.raises(Exception, match="cancelled"):
+            spark.range(0, 3, 1, 3).mapInArrow(linger, "id long").collect()
+
+    thread = _spark.thread(spark, work)
+    thread.start()
+    deadline = time.monotonic() + 30
+    while not (found := _spark.running_tasks(spark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    _spark.cancel(spark, "farandole-lingers")
+    thread.join(30)
+    assert found in (1, 2)
+    assert not thread.is_alive()
 
 
 def test_the_session_is_found_from_another_thread(spark: SparkSession) -> None:

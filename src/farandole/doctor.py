@@ -20,13 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAST_JAVA = 17
-RANGES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "torch": ((2, 6), (1 << 20,)),
-    "pyarrow": ((18, 0), (1 << 20,)),
-    "pandas": ((2, 2), (3,)),
-    "pyspark": ((4, 1), (5,)),
-}
-"""From which version on, and below which, packages are good: as pyproject.toml has it."""
+VERSIONS = {"torch": ">=2.6", "pyarrow": ">=18.0", "pandas": ">=2.2,<3", "pyspark": ">=4.1,<5"}
+"""What is needed, as pyproject.toml has it."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +41,13 @@ class Finding:
 def examine(open_session: Callable[[], SparkSession] | None) -> Iterator[Finding]:
     """All findings, as they are made; without a session, only those of this machine."""
     yield check_python()
-    yield check_package("torch", "pip install 'torch>=2.6'")
-    yield check_package("pyarrow", "pip install 'pyarrow>=18.0'")
-    yield check_package("pandas", "pip install 'pandas>=2.2,<3'")
+    for name in ("torch", "pyarrow", "pandas"):
+        yield check_package(name, VERSIONS[name], f"pip install '{name}{VERSIONS[name]}'")
     yield check_machine()
     yield check_scratch()
     java = check_java()
     yield java
-    spark = check_package("pyspark", "pip install 'farandole[spark]'")
+    spark = check_package("pyspark", VERSIONS["pyspark"], "pip install 'farandole[spark]'")
     yield spark
     if open_session is not None and java.ok and spark.ok:
         yield from check_cluster(open_session)
@@ -67,15 +61,19 @@ def check_python() -> Finding:
     )
 
 
-def check_package(name: str, remedy: str) -> Finding:
-    """An installed package within its range."""
-    least, below = RANGES[name]
+def check_package(name: str, versions: str, remedy: str) -> Finding:
+    """An installed package within its range, such as ">=2.2,<3"."""
     try:
         found = version(name)
     except PackageNotFoundError:
         return Finding(name, False, "not installed", remedy)
-    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:3])
-    return Finding(name, least <= numbers < below, found, remedy)
+    least, _, below = versions.partition(",")
+    good = _numbers(least) <= _numbers(found) and (not below or _numbers(found) < _numbers(below))
+    return Finding(name, good, found, remedy)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def check_machine() -> Finding:

@@ -88,7 +88,7 @@ class WorkerFailed(FarandoleError, RuntimeError):
 
 
 class TrainingDiverged(FarandoleError, ArithmeticError):
-    """The loss became NaN or infinite before any epoch was finished."""
+    """The loss or the weights became NaN or infinite before any epoch was finished."""
 
 
 class ArtifactError(FarandoleError, ValueError):

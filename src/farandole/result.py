@@ -14,7 +14,7 @@ from torch import nn
 
 from farandole.artifact import Artifact, Signature
 from farandole.inference import Predictor
-from farandole.training.loop import DIVERGED, INTERRUPTED
+from farandole.training.loop import INTERRUPTED, UNFINISHED
 from farandole.training.recipe import Recipe
 from farandole.training.worker import Outcome
 
@@ -83,7 +83,7 @@ def assemble(network: nn.Module, recipe: Recipe, outcomes: Sequence[Outcome]) ->
         raise KeyboardInterrupt
     assert leader.signature is not None
     assert leader.state is not None
-    if progress.reason in (INTERRUPTED, DIVERGED):
+    if progress.reason in UNFINISHED:
         kept = "best" if recipe.patience and recipe.restore_best else "last finished"
         warnings.warn(
             f"Training ended after epoch {len(progress.history)}: {progress.reason}. The network "

@@ -253,3 +253,23 @@ def test_a_tampered_program_runs_nothing(where: str, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="not a program that can be trusted"):
         Artifact.load(tmp_path / "net")
     assert not trap.exists()
+
+
+def test_an_old_folder_that_cannot_be_put_back_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("draft", "target"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "is").write_text(name)
+    rename = os.rename
+
+    def away_only(source: Path, target: Path) -> None:
+        if target == tmp_path / "target":
+            raise OSError("read-only")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", away_only)
+    with pytest.raises(OSError, match="read-only"):
+        folder_module.replace_folder(tmp_path / "draft", tmp_path / "target")
+    [kept] = tmp_path.glob(".target-*/old/is")
+    assert kept.read_text() == "target"

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -76,9 +78,8 @@ def test_workers_are_reused_and_keep_nothing(spark: SparkSession) -> None:
     assert [rest for _, *rest in first] == [rest for _, *rest in last]
 
 
-def test_a_driver_out_of_reach_costs_the_output_only(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def _closed_door(monkeypatch: pytest.MonkeyPatch) -> None:
     def closed_door(engine: SparkEngine, handler: Callable[[int, object], None]) -> Inbox:
         inbox = Inbox("127.0.0.1", handler)
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -86,9 +87,36 @@ def test_a_driver_out_of_reach_costs_the_output_only(
         return inbox
 
     monkeypatch.setattr(SparkEngine, "_inbox", closed_door)
+
+
+@pytest.mark.usefixtures("_closed_door")
+def test_a_driver_out_of_reach_costs_the_output_only(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
     results = farandole.run(speak, ("unheard",), num_workers=2)
     assert [result[:2] for result in results] == [(0, 2.0), (1, 2.0)]
     assert "unheard" not in capfd.readouterr().out
+
+
+@pytest.mark.usefixtures("_closed_door")
+def test_a_driver_out_of_reach_gets_the_history_all_the_same(spark: SparkSession) -> None:
+    events: list[object] = []
+    rows = pd.DataFrame({"x": [float(i) for i in range(64)], "label": [i / 64 for i in range(64)]})
+    options = {"loss": "mse", "epochs": 3, "batch_size": 64, "learning_rate": 0.01}
+    network = torch.nn.Linear(1, 1)
+    result = farandole.train(
+        network,
+        spark.createDataFrame(rows),
+        num_workers=2,
+        progress=False,
+        observer=events.append,
+        **options,
+    )
+    alone = farandole.train(network, rows, engine="local", progress=False, **options)
+    assert events == []
+    assert list(result.history["epoch"]) == [1, 2, 3]
+    assert len(result.steps) == 3
+    np.testing.assert_allclose(result.history["train_loss"], alone.history["train_loss"], rtol=1e-4)
 
 
 def killed_or_waiting() -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import StandardScaler
 from pyspark.ml.functions import array_to_vector
+from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.sql import SparkSession
 from tests.spark.samples import frame, small_network
 
@@ -61,6 +63,13 @@ def main(folder: Path) -> None:
     pipeline.write().save(str(folder / "pipeline"))
     loaded = PipelineModel.load(str(folder / "pipeline"))
     assert loaded.transform(vectors).orderBy("id").select("prediction").collect() == before
+
+    grid = ParamGridBuilder().addGrid(estimator.learningRate, [1e-9, 0.1]).build()
+    evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
+    options = {"estimator": estimator, "estimatorParamMaps": grid, "evaluator": evaluator}
+    tuned = CrossValidator(**options, numFolds=2, seed=1).fit(data)
+    assert isinstance(tuned.bestModel, TorchModel)
+    found["tuned"] = tuned.avgMetrics
 
     many = estimator.copy({estimator.numWorkers: 3})
     found["slots"] = refused(many, data, NotEnoughSlots)

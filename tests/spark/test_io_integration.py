@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +130,62 @@ def test_a_failed_save_leaves_the_old_model(spark: SparkSession, tmp_path: Path)
     with pytest.raises(ArtifactError, match="allow"):
         model_of(Undecided()).write().save(str(tmp_path / "other"))
     assert [found.name for found in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_move_that_fails_leaves_the_old_model(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model"
+    old = model_of(small_network())
+    old.write().save(str(path))
+    rename = os.rename
+
+    def refuse(source: Any, target: Any, **more: Any) -> None:
+        if Path(target) == path and Path(source).name == "new":
+            raise OSError("no more room")
+        rename(source, target, **more)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(OSError, match="no more room"):
+        model_of(small_network(seed=5)).write().overwrite().save(str(path))
+    assert TorchModel.load(str(path)).uid == old.uid
+    assert [found.name for found in tmp_path.iterdir()] == ["model"]
+
+
+def test_metadata_is_written_and_read_here_and_in_sparks_own_layout(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors and Connect servers have other disks: what is local must not pass through them."""
+    from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter
+    from pyspark.sql import SparkSession as Session
+
+    stages: list[Any] = [
+        model_of(small_network()).setPredictionCol("guess"),
+        TorchEstimator(network=small_network(), epochs=7, metrics=["accuracy"]),
+    ]
+    with monkeypatch.context() as patched:
+        for name in ("createDataFrame", "read"):
+            patched.setattr(Session, name, None)
+        for stage in stages:
+            path = str(tmp_path / type(stage).__name__)
+            stage.write().save(path)
+            assert type(stage).load(path).uid == stage.uid
+    model = stages[0]
+    for stage in stages:
+        path = tmp_path / type(stage).__name__
+        names = {file.name for file in (path / "metadata").iterdir()}
+        assert names == {"part-00000", "_SUCCESS"}
+        found = DefaultParamsReader.loadMetadata(str(path), spark)
+        assert found["class"] == f"farandole.spark.estimator.{type(stage).__name__}"
+        assert found["uid"] == stage.uid
+    assert found["paramMap"] == {"epochs": 7, "metrics": ["accuracy"]}
+
+    # Folders whose metadata Spark itself wrote.
+    shutil.rmtree(tmp_path / "TorchModel" / "metadata")
+    DefaultParamsWriter.saveMetadata(model, str(tmp_path / "TorchModel"), spark)
+    assert TorchModel.load(str(tmp_path / "TorchModel")).getPredictionCol() == "guess"
+    with pytest.raises(ArtifactError, match=r"holds a .*TorchModel, and not a .*TorchEstimator"):
+        TorchEstimator.load(str(tmp_path / "TorchModel"))
 
 
 def test_a_folder_without_metadata_was_not_finished(spark: SparkSession, tmp_path: Path) -> None:

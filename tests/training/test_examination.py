@@ -84,7 +84,7 @@ def signed(network: nn.Module, **columns: tuple[tuple[int, ...], str]) -> Any:
         {name: dtype for name, (_, dtype) in columns.items()},
         [],
     )
-    return sign(network, Columns(tuple(columns), ("y",)), facts, losses.resolve("mse"))
+    return sign(network, Columns(tuple(columns), ("y",)), facts, losses.resolve("mse"))[0]
 
 
 def test_several_columns_are_positional_arguments() -> None:
@@ -135,7 +135,7 @@ def shard(**columns: Any) -> Shard:
     ],
 )
 def test_labels_that_a_classifier_can_not_learn(loss: Any, labels: Any, complaint: str) -> None:
-    found = examine_labels(shard(y=labels), Columns((), ("y",)), losses.resolve(loss), 3)
+    found = examine_labels(shard(y=labels), Columns((), ("y",)), losses.resolve(loss), [3])
     with pytest.raises(InputError, match=f"Column 'y': {complaint}"):
         raise_for(found.problems)
 
@@ -151,13 +151,32 @@ def test_labels_that_a_classifier_can_not_learn(loss: Any, labels: Any, complain
     ],
 )
 def test_labels_that_are_fine(loss: Any, labels: Any) -> None:
-    found = examine_labels(shard(y=labels), Columns((), ("y",)), losses.resolve(loss), 3)
+    found = examine_labels(shard(y=labels), Columns((), ("y",)), losses.resolve(loss), [3])
     assert found.problems == []
     assert len(found.classes) != 1
 
 
+def test_each_label_is_held_against_its_own_output() -> None:
+    table = shard(a=[0, 4], b=[1, 4], c=[9.0, -9.0])
+    columns = Columns((), ("a", "b", "c"))
+    loss = losses.resolve(["cross_entropy", "cross_entropy", "mse"])
+    found = examine_labels(table, columns, loss, [5, 2, 1])
+    with pytest.raises(InputError, match=r"Column 'b': 1 row has a label outside of 0 … 1") as e:
+        raise_for(found.problems)
+    assert "'a'" not in str(e.value)
+
+
+def test_weighted_classes_are_no_probabilities() -> None:
+    table, columns = shard(y=[0.0, 1.0, 0.3]), Columns((), ("y",))
+    loss = losses.resolve("binary_cross_entropy")
+    assert not examine_labels(table, columns, loss, [1]).problems
+    found = examine_labels(table, columns, loss, [1], weighted=True)
+    with pytest.raises(InputError, match=r"1 row has no class, 0 or 1.*example 0.3"):
+        raise_for(found.problems)
+
+
 def test_negative_weights() -> None:
     columns = Columns((), ("y",), weight="w")
-    found = examine_labels(shard(y=[0.0, 0, 0], w=[1, -2, -3]), columns, losses.resolve("mse"), 1)
+    found = examine_labels(shard(y=[0.0, 0, 0], w=[1, -2, -3]), columns, losses.resolve("mse"), [1])
     with pytest.raises(InputError, match=r"Column 'w': 2 rows have a negative weight.*example -2"):
         raise_for(found.problems)

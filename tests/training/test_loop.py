@@ -24,6 +24,7 @@ from tests.training.trial import (
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import lr_scheduler
+from torchmetrics import MeanMetric
 
 from farandole.errors import InputError, TrainingDiverged
 
@@ -156,6 +157,21 @@ def test_early_stopping_on_something_that_should_grow() -> None:
     assert accuracy[-1] <= max(accuracy[:-1])
 
 
+class Silent(MeanMetric):
+    """Does not say whether more is better; falls as training goes on."""
+
+    def update(self, output: torch.Tensor, target: torch.Tensor) -> None:
+        super().update(F.nll_loss(output.log(), target))
+
+
+def test_the_direction_of_a_metric_that_does_not_say() -> None:
+    options: dict[str, Any] = {"metrics": {"auc": Silent()}, "monitor": "train_auc", "patience": 1}
+    with pytest.raises(InputError, match=r"'train_auc' is better is unknown.*monitor_mode"):
+        train(**options)
+    assert len(train(**options, monitor_mode="min", epochs=5).history) == 5
+    assert len(train(**options, monitor_mode="max", epochs=5).history) == 2
+
+
 def test_an_indicator_column_holds_out_exactly_its_rows() -> None:
     marked = np.arange(ROWS) % 5 == 0
     result = train(data=TABLE.assign(held=marked), validation="held", metrics=["accuracy"])
@@ -184,6 +200,16 @@ def test_limits_of_steps_and_time() -> None:
     assert result.reason == "max_seconds reached"
 
 
+def test_rows_per_second_are_of_the_rows_that_were_used() -> None:
+    for options, used in (
+        ({"max_steps": 5}, [ROWS, 32]),
+        ({"max_steps": 4, "accumulation": 3}, [ROWS, ROWS]),
+        ({"epochs": 1, "batch_size": 1000}, [ROWS]),
+    ):
+        history = train(**{"epochs": 9, **options}).history
+        np.testing.assert_allclose(history["rows_per_second"] * history["seconds"], used)
+
+
 class Doomed:
     """A loss that is lost in its nth call."""
 
@@ -191,7 +217,7 @@ class Doomed:
         self.n = n
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        self.n -= 1
+        self.n -= output.requires_grad  # but not in the rehearsal
         return F.cross_entropy(output, target) * (float("nan") if self.n < 0 else 1.0)
 
 
@@ -205,6 +231,51 @@ def test_a_loss_that_is_lost_later_keeps_the_last_finished_epoch() -> None:
         result = train(loss=Doomed(6), metrics=[], epochs=9)
     assert_same_network(result, fit(epochs=1))
     assert len(result.history) == 1
+
+
+class Steep:
+    """A loss that stays finite, while its nth gradient is NaN."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        self.n -= output.requires_grad
+        extra = (output.sum() * 0).sqrt() if self.n == 0 else 0.0
+        return F.cross_entropy(output, target) + extra
+
+
+def test_weights_that_are_lost_in_the_last_update_are_not_kept() -> None:
+    with pytest.raises(TrainingDiverged, match=r"Weights became NaN.*4 updates.*learning_rate"):
+        train(loss=Steep(4), metrics=[], epochs=1)
+    for options in ({"epochs": 2}, {"epochs": 9, "patience": 3}, {"epochs": 9, "max_steps": 8}):
+        with pytest.warns(UserWarning, match="after epoch 1: weights became NaN or infinite"):
+            result = train(loss=Steep(8), metrics=[], **options)
+        assert_same_network(result, fit(epochs=1))
+        assert len(result.history) == 1
+
+
+class Masked(nn.Module):
+    """A buffer may be infinite on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = oracle.classifier()
+        self.register_buffer("mask", torch.tensor([0.0, 0.0, 0.0, -torch.inf]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.inner(x + self.get_buffer("mask").exp() - 1)
+        return output
+
+
+def test_a_mask_of_infinities_is_no_divergence() -> None:
+    assert train(Masked()).reason == "all epochs done"
+
+
+def test_without_stop_on_nan_updates_are_skipped() -> None:
+    result = train(loss=Doomed(4), metrics=[], stop_on_nan=False)
+    assert result.steps["loss"].isna().tolist() == [False] * 4 + [True] * 4
+    assert_same_network(result, fit(epochs=1))
 
 
 def test_frozen_parameters_stay() -> None:

@@ -64,10 +64,17 @@ def test_a_column_against_a_vector_does_not_broadcast() -> None:
     assert rows.tolist() == [1, 4]
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 12), (3, 2, 4), (12, 2)])
+def test_values_are_not_put_into_another_order(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="values a row where the label has"):
+        resolve("mse").rows(torch.zeros(shape), [torch.zeros(2, 4, 3)])
+    assert resolve("mse").rows(torch.zeros(2, 4, 1, 3), [torch.zeros(2, 1, 4, 3)]).shape == (2,)
+
+
 @pytest.mark.parametrize(
     ("loss", "complaint"),
     [
-        ("mes", "no loss 'mes'"),
+        ("mes", "no loss 'mes'. Did you mean 'mse'"),
         (3, "a name or a callable. Received: loss=3"),
         (nn.MSELoss(reduction="sum"), "reduction='sum'"),
         (nn.CrossEntropyLoss(ignore_index=0), "ignore_index=0. Drop those rows"),

@@ -1,4 +1,4 @@
-"""A word to those who wait: Spark starts a barrier stage only when all of it fits, and says nothing."""
+"""A word to those who wait: until all of a barrier stage fits, Spark says nothing."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from farandole.errors import InputError, WorkerFailed, WorkerMissing
 from farandole.world import World, current_world
 
 PATIENCE = 20.0
-"""Seconds for a failure to be seen, on a busy machine too; a peer left alone takes three times that."""
+"""Seconds for a failure to be seen, on a busy machine too; a peer left alone takes 60."""
 _LONG = 60.0
 
 

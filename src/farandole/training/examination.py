@@ -7,7 +7,8 @@ then comes to the same verdict, with counts over the whole data set.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from farandole.data.schema import Columns
 from farandole.data.shards import Shard
 from farandole.errors import InputError
 from farandole.training.losses import Kind, Loss
+from farandole.training.step import Batch, Stepper
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,13 @@ def raise_for(problems: Sequence[BadRows]) -> None:
         raise InputError("\n".join([*lines, "Drop, fill or repair those rows first."]))
 
 
-def sign(network: nn.Module, columns: Columns, report: Report, loss: Loss) -> Signature:
-    """Find out how the network takes these columns, by giving it rows of zeros."""
+def sign(
+    network: nn.Module, columns: Columns, report: Report, loss: Loss
+) -> tuple[Signature, list[int]]:
+    """Find out how the network takes these columns, by giving it rows of zeros.
+
+    Gives the signature, and how many values a row each of the network's outputs has.
+    """
     signature = Signature(
         features=columns.features,
         shapes=tuple(report.shapes[name] for name in columns.features),
@@ -101,10 +108,10 @@ def sign(network: nn.Module, columns: Columns, report: Report, loss: Loss) -> Si
         except Exception as error:
             first_error = first_error or error
             continue
-        first = output[0] if isinstance(output, tuple | list) else output
-        outputs = int(first.shape[1]) if first.dim() > 1 else 1
-        head = "sigmoids" if loss.head == "sigmoid" and outputs > 1 else loss.head
-        return replace(candidate, outputs=outputs, head=head)
+        outputs = output if isinstance(output, tuple | list) else [output]
+        widths = [int(one.shape[1]) if one.dim() > 1 else 1 for one in outputs]
+        head = "sigmoids" if loss.head == "sigmoid" and widths[0] > 1 else loss.head
+        return replace(candidate, outputs=widths[0], head=head), widths
     raise InputError(_mismatch(network, signature, first_error)) from first_error
 
 
@@ -127,13 +134,47 @@ def _positional(network: nn.Module) -> int:
 
 def _probe(network: nn.Module, signature: Signature) -> Any:
     device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    with _only_looking(network):
+        return network(*[argument.to(device) for argument in signature.example()])
+
+
+@contextmanager
+def _only_looking(network: nn.Module) -> Iterator[None]:
     training = network.training
     network.eval()
     try:
         with torch.no_grad():
-            return network(*[argument.to(device) for argument in signature.example()])
+            yield
     finally:
         network.train(training)
+
+
+def zero_rows(report: Report, rows: int = 2) -> Shard:
+    """Rows like those of the data set, all zero."""
+    columns = {
+        name: torch.zeros((rows, *shape), dtype=getattr(torch, report.dtypes[name]))
+        for name, shape in report.shapes.items()
+    }
+    return Shard(columns, np.arange(rows))
+
+
+def rehearse(network: nn.Module, stepper: Stepper, batch: Batch, loss: Loss) -> None:
+    """Put a batch of zeros through network and loss, and raise if they don't fit each other.
+
+    A callable may dislike zeros for reasons of its own: only what we say of it counts.
+    """
+    try:
+        with _only_looking(network):
+            stepper.forward(batch)
+    except InputError:
+        raise
+    except Exception as error:
+        if loss.callable is None:
+            shapes = ", ".join(str(tuple(target.shape[1:])) for target in batch.targets)
+            raise InputError(
+                "The loss can't take the network's outputs and the labels, which have the shape "
+                f"{shapes} a row. It says: {error}"
+            ) from error
 
 
 def _mismatch(network: nn.Module, signature: Signature, error: Exception | None) -> str:
@@ -167,8 +208,13 @@ class LabelReport:
     """The class numbers that occur in the first class label."""
 
 
-def examine_labels(shard: Shard, columns: Columns, loss: Loss, outputs: int) -> LabelReport:
-    """Check labels against the loss, and weights against sense."""
+def examine_labels(
+    shard: Shard, columns: Columns, loss: Loss, widths: Sequence[int], *, weighted: bool = False
+) -> LabelReport:
+    """Check labels against the loss and the widths of outputs, and weights against sense.
+
+    Where classes are `weighted`, the first label has to be a class.
+    """
     problems: list[BadRows] = []
     classes: list[int] = []
     if len(shard) == 0:
@@ -176,7 +222,8 @@ def examine_labels(shard: Shard, columns: Columns, loss: Loss, outputs: int) -> 
     for number, name in enumerate(columns.labels):
         values = shard.columns[name].numpy()
         kind = loss.kind_of(number)
-        problems += _label_problems(name, values, kind, outputs if number == 0 else None)
+        width = widths[min(number, len(widths) - 1)]
+        problems += _label_problems(name, values, kind, width, weighted and number == 0)
         if number == 0 and kind is not None and kind.head != "identity" and not problems:
             classes = _classes(values)
     if columns.weight is not None:
@@ -192,20 +239,22 @@ def _classes(values: np.ndarray[Any, Any]) -> list[int]:
 
 
 def _label_problems(
-    name: str, values: np.ndarray[Any, Any], kind: Kind | None, outputs: int | None
+    name: str, values: np.ndarray[Any, Any], kind: Kind | None, width: int, weighted: bool
 ) -> list[BadRows]:
     if kind is None or kind.head == "identity":
         return []
     if kind.head == "sigmoid":
+        if weighted:
+            between = (values != 0) & (values != 1)
+            return _rows_where(name, values, between, "no class, 0 or 1, as class_weights need")
         outside = (values < 0) | (values > 1)
         return _rows_where(name, values, outside, "a label outside of 0 … 1")
     if values.ndim > 1 and values.dtype.kind == "f":  # probabilities of classes
         return []
     fractional = values != np.floor(values)
     found = _rows_where(name, values, fractional, "a fractional label, expected class numbers")
-    last = np.inf if outputs is None else outputs
-    outside = ~fractional & ((values < 0) | (values >= last))
-    expected = f"a label outside of 0 … {outputs - 1 if outputs else '?'}, the network's outputs"
+    outside = ~fractional & ((values < 0) | (values >= width))
+    expected = f"a label outside of 0 … {width - 1}, the network's outputs"
     return found + _rows_where(name, values, outside, expected)
 
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from farandole.training.metrics import Tally
 from farandole.training.recipe import Recipe
 from farandole.training.schedules import Pace
 from farandole.training.step import Batcher, Stepper
-from farandole.training.stopping import EarlyStopping, check_monitor
+from farandole.training.stopping import EarlyStopping, check_monitor, higher_is_better
 from farandole.world import World
 
 _REPORT_SECONDS = 0.25
@@ -70,29 +70,38 @@ class Loop:
         self._optimizer = optimizers.make(
             recipe.optimizer, network, recipe.learning_rate, recipe.optimizer_options
         )
-        per_epoch = -(-loader.steps // recipe.accumulation)
-        self._last_update = min(recipe.max_steps or 1 << 62, recipe.epochs * per_epoch)
+        self._per_epoch = -(-loader.steps // recipe.accumulation)
+        self._last_update = min(recipe.max_steps or 1 << 62, recipe.epochs * self._per_epoch)
         self._pace = Pace(
             self._optimizer,
             recipe.schedule,
             per=recipe.schedule_per,
             warmup=recipe.warmup,
             updates=self._last_update,
-            updates_per_epoch=per_epoch,
+            updates_per_epoch=self._per_epoch,
         )
-        check_monitor(recipe.monitor, metrics, self._validates)
-        default = "validation_loss" if self._validates else "train_loss"
-        self._stopping = EarlyStopping(recipe.monitor or default, recipe.patience, recipe.min_delta)
+        self._stopping = self._make_stopping()
+        # A mask of -inf is no accident: what was finite at the start has to stay so.
+        self._finite = {name for name, tensor in _floating(network) if _is_finite(tensor)}
         self._kept: State | None = None
         self._start = time.perf_counter()
         self._reported = self._start
+
+    def _make_stopping(self) -> EarlyStopping:
+        recipe = self._recipe
+        check_monitor(recipe.monitor, self._metrics, self._validates)
+        monitor = recipe.monitor or ("validation_loss" if self._validates else "train_loss")
+        if recipe.patience is None:  # nothing depends on which epoch is the best
+            return EarlyStopping(monitor, None)
+        up = higher_is_better(monitor, self._metrics, recipe.monitor_mode)
+        return EarlyStopping(monitor, recipe.patience, recipe.min_delta, higher_is_better=up)
 
     def run(self) -> Progress:
         """All epochs, or as many as there is reason for."""
         progress = Progress()
         for epoch in range(self._recipe.epochs):
             ended = self._epoch(epoch, progress)
-            if ended in (INTERRUPTED, DIVERGED):
+            if ended in UNFINISHED:
                 progress.reason = str(ended)
                 self._fall_back(progress)
                 return progress
@@ -114,17 +123,19 @@ class Loop:
         tally = Tally(self._metrics, self._head)
         self._network.train()
         ended = self._train(epoch, tally, progress)
-        if ended in (INTERRUPTED, DIVERGED):
+        if ended in UNFINISHED:
             return ended
         seconds = time.perf_counter() - start
         row = {"epoch": float(epoch + 1), **self._result("train", tally)}
         self._sync.average_buffers(self._loader.own_rows)
+        if self._recipe.stop_on_nan and self._is_spoiled():
+            return SPOILED
         if self._validates:
             row |= self._evaluate()
         row |= {
             "learning_rate": self._pace.learning_rate,
             "seconds": seconds,
-            "rows_per_second": self._loader.total / seconds if seconds else 0.0,
+            "rows_per_second": self._rows_used(epoch, progress) / seconds if seconds else 0.0,
         }
         progress.history.append(row)
         self._tell(events.EpochEnded(epoch=epoch + 1, row=row))
@@ -179,16 +190,26 @@ class Loop:
     def _result(self, prefix: str, tally: Tally) -> dict[str, float]:
         return tally.result(prefix, self._sync.reduce_sums, self._world.size)
 
+    def _is_spoiled(self) -> bool:
+        """Whether weights are lost: a last update can do that without a loss that tells.
+
+        All workers have the same weights, so they come to the same verdict.
+        """
+        tensors = (tensor for name, tensor in _floating(self._network) if name in self._finite)
+        return not all(map(_is_finite, tensors))
+
     def _fall_back(self, progress: Progress) -> None:
         """Go back to the last finished epoch."""
         if self._kept is not None:
             self._network.load_state_dict(self._kept)
-        elif progress.reason == DIVERGED:
-            rate = progress.steps[-1][1]
+        elif progress.reason != INTERRUPTED:
+            _, rate, loss = progress.steps[-1]
+            what = f"The loss became {loss} in update {progress.update + 1}"
+            if progress.reason == SPOILED:
+                what = f"Weights became NaN or infinite in one of {progress.update} updates"
             raise TrainingDiverged(
-                f"The loss became {progress.steps[-1][2]} in update {progress.update + 1}, before "
-                f"the first epoch was over. Lower learning_rate (it was {rate:g}), scale the "
-                "features, or clip gradients with clip_norm."
+                f"{what}, before the first epoch was over. Lower learning_rate (it was {rate:g}), "
+                "scale the features, or clip gradients with clip_norm."
             )
 
     def _out_of_time(self) -> bool:
@@ -200,7 +221,7 @@ class Loop:
         if not self._world.is_leader or now - self._reported < _REPORT_SECONDS:
             return
         self._reported = now
-        rows = progress.update * self._recipe.accumulation * self._recipe.batch_size
+        rows = epoch * self._loader.total + self._rows_used(epoch, progress)
         self._tell(
             events.StepEnded(
                 epoch=epoch + 1,
@@ -210,6 +231,12 @@ class Loop:
             )
         )
 
+    def _rows_used(self, epoch: int, progress: Progress) -> int:
+        """How many rows this epoch has used so far, over all workers."""
+        updates = progress.update - epoch * self._per_epoch
+        batches = updates * self._recipe.accumulation
+        return min(batches * self._recipe.batch_size, self._loader.total)
+
     def _tell(self, event: events.Event) -> None:
         if self._world.is_leader:
             self._world.link.tell(event)
@@ -217,8 +244,21 @@ class Loop:
 
 INTERRUPTED = "interrupted"
 DIVERGED = "the loss became NaN or infinite"
+SPOILED = "weights became NaN or infinite"
+UNFINISHED = (INTERRUPTED, DIVERGED, SPOILED)
+"""Reasons for which the network is that of an epoch before."""
 _TIME_UP = "max_seconds reached"
 _STEPS_DONE = "max_steps reached"
+
+
+def _floating(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, tensor in chain(network.named_parameters(), network.named_buffers()):
+        if tensor.is_floating_point():
+            yield name, tensor
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    return bool(tensor.isfinite().all())
 
 
 def _copy(network: nn.Module, into: State | None) -> State:

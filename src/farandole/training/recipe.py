@@ -95,7 +95,7 @@ class Recipe:
         schedules.check(self.schedule)
 
     def _check_early_stopping(self) -> None:
-        """Without patience nothing watches, except a scheduler of torch that waits for a plateau."""
+        """Without patience nothing watches, but for a scheduler that waits for a plateau."""
         if self.patience is not None:
             return
         unused = {
@@ -125,7 +125,9 @@ def _check_positive(name: str, value: Any) -> None:
 
 def _check_not_negative(name: str, value: Any) -> None:
     if not (_is_number(value) and value >= 0):
-        raise InputError(f"{name} must be a number that is not negative. Received: {name}={value!r}")
+        raise InputError(
+            f"{name} must be a number that is not negative. Received: {name}={value!r}"
+        )
 
 
 def _is_number(value: Any) -> bool:
@@ -133,6 +135,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if type(value) is not type(choices[0]) or value not in choices:
+    if not isinstance(value, type(choices[0])) or value not in choices:
         wanted = " or ".join(map(repr, choices))
         raise InputError(f"{name} must be {wanted}. Received: {name}={value!r}")

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -23,13 +24,16 @@ from farandole.errors import InputError
 from farandole.parallel.base import Strategy, Synchronizer
 from farandole.training import events, losses, metrics
 from farandole.training.examination import (
+    LabelReport,
     Report,
     check_reports,
     everybody,
     examine_labels,
     floating_of,
     raise_for,
+    rehearse,
     sign,
+    zero_rows,
 )
 from farandole.training.loop import Loop, Progress
 from farandole.training.recipe import Recipe
@@ -94,9 +98,22 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Mod
     loss = losses.resolve(recipe.loss)
     report = check_reports(everybody(Report.of(shard), world.size))
     network = job.network.to(world.device)
-    signature = sign(network, columns, report, loss)
+    signature, widths = sign(network, columns, report, loss)
     _fill_empty(shard, report)
-    _check_labels(shard, columns, loss, signature, world)
+    weights = _class_weights(recipe, signature, report)
+    batcher = partial(
+        Batcher,
+        columns=columns,
+        signature=signature,
+        loss=loss,
+        class_weights=weights,
+        device=world.device,
+    )
+    stepper = Stepper(network, loss, recipe.precision, world.device)
+    zeros = zero_rows(report)
+    rehearse(network, stepper, batcher(zeros)(torch.arange(len(zeros))), loss)
+    found = examine_labels(shard, columns, loss, widths, weighted=weights is not None)
+    _check_labels(found, signature, world)
     held_out = columns.validation or job.validation
     rows, validation = split(shard, job.source.placement, report.rows, recipe.seed, held_out)
     sync = job.strategy.attach(network, world)
@@ -113,21 +130,20 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Mod
         seed=recipe.seed,
         positions=None if recipe.shuffle else _positions(shard, validation, report.rows, sync),
     )
-    _announce(job, world, loader, network, validation_rows, held_out)
-    weights = _class_weights(recipe, signature)
     loop = Loop(
         network,
         recipe,
         metrics.resolve(recipe.metrics, loss),
         world=world,
         sync=sync,
-        stepper=Stepper(network, loss, recipe.precision, world.device),
-        batcher=Batcher(shard, columns, signature, loss, weights, world.device),
+        stepper=stepper,
+        batcher=batcher(shard),
         loader=loader,
         validation=validation,
         validation_rows=validation_rows,
         head=signature.head,
     )
+    _announce(job, world, loader, network, validation_rows, held_out)
     return loop, network, signature
 
 
@@ -140,7 +156,7 @@ def _positions(shard: Shard, validation: Rows, rows: int, sync: Synchronizer) ->
     return positions_among_used(shard.keys, shard.keys[validation.numbers], rows, reduce_sums)
 
 
-def _class_weights(recipe: Recipe, signature: Signature) -> list[float] | None:
+def _class_weights(recipe: Recipe, signature: Signature, report: Report) -> list[float] | None:
     weights = losses.class_weights_of(recipe.loss)
     if recipe.class_weights is not None:
         weights = [float(weight) for weight in recipe.class_weights]
@@ -148,6 +164,13 @@ def _class_weights(recipe: Recipe, signature: Signature) -> list[float] | None:
         return None
     if not signature.is_classifier:
         raise InputError("class_weights need a loss for classes, such as cross_entropy.")
+    shape = report.shapes[signature.labels[0]]
+    if shape != ():
+        raise InputError(
+            f"class_weights need one class a row, but column {signature.labels[0]!r} has the shape "
+            f"{shape} a row: probabilities of classes, or a class for each position. Use a weight "
+            "column, or a loss of your own."
+        )
     if len(weights) != signature.num_classes:
         raise InputError(
             f"There are {len(weights)} class weights for {signature.num_classes} classes."
@@ -155,10 +178,7 @@ def _class_weights(recipe: Recipe, signature: Signature) -> list[float] | None:
     return weights
 
 
-def _check_labels(
-    shard: Shard, columns: Columns, loss: losses.Loss, signature: Signature, world: World
-) -> None:
-    mine = examine_labels(shard, columns, loss, signature.outputs)
+def _check_labels(mine: LabelReport, signature: Signature, world: World) -> None:
     reports = everybody(mine, world.size)
     raise_for([bad for report in reports for bad in report.problems])
     classes = set().union(*(report.classes for report in reports))
