@@ -46,7 +46,7 @@ def test_tasks_that_run_are_counted(spark: SparkSession) -> None:
         time.sleep(0.1)
     _spark.cancel(spark, "farandole-lingers")
     thread.join(30)
-    assert found in (1, 2)
+    assert found in (1, 2, 3)  # Spark may hear of the third's start before the first's end
     assert not thread.is_alive()
 
 

@@ -39,7 +39,7 @@ def test_a_type_without_tensors_comes_with_advice(kind: pa.DataType, advice: str
     ("columns", "complaint"),
     [
         (Columns(("agee",), ("y",)), "no column 'agee'. Did you mean 'age'?"),
-        (Columns(("zzz",), ("y",)), "The columns are 'age', 'y', 'twin', 'twin', 'v'"),
+        (Columns(("zzz",), ("y",)), "There are age, y, twin, twin, v"),
         (Columns(("twin",), ("y",)), "There are 2 columns named 'twin'"),
         (Columns(("age",), ("y",), weight="v"), "Weights must be numbers. Column 'v' holds"),
         (Columns(("age",), ("y",), validation="y"), "must be boolean.* Column 'y' holds int64"),

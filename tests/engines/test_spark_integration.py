@@ -72,10 +72,13 @@ def test_workers_are_reused_and_keep_nothing(spark: SparkSession) -> None:
         return process.pid, process.num_fds(), process.num_threads()
 
     first = farandole.run(count, num_workers=2)
-    for _ in range(3):
+    for _ in range(5):
         last = farandole.run(count, num_workers=2)
     assert {pid for pid, *_ in first} == {pid for pid, *_ in last}
-    assert [rest for _, *rest in first] == [rest for _, *rest in last]
+    # A process that is rank 0 for the first time keeps two files from then on; a leak keeps more
+    # of them every time.
+    grown = np.array(last)[:, 1:] - np.array(first)[:, 1:]
+    assert (grown < 4).all(), grown
 
 
 @pytest.fixture

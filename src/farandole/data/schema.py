@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from farandole.errors import InputError
+from farandole.errors import InputError, suggestion
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Columns:
         for name in self.names:
             found = [field for field in schema if field.name == name]
             if not found:
-                raise InputError(f"There is no column {name!r}.{_suggestion(name, schema.names)}")
+                raise InputError(f"There is no column {name!r}. {suggestion(name, schema.names)}")
             if len(found) > 1:
                 raise InputError(
                     f"There are {len(found)} columns named {name!r}. Rename or drop all but one."
@@ -130,12 +129,3 @@ def _advice(kind: pa.DataType) -> str:
     if pa.types.is_null(kind):
         return "nothing but nulls. Drop it or fill it."
     return f"values of type {kind}, which can't become a tensor. Cast it to a number or an array."
-
-
-def _suggestion(name: str, names: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, names, n=1)
-    if close:
-        return f" Did you mean {close[0]!r}?"
-    return f" The columns are {', '.join(map(repr, names))}."

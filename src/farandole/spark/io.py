@@ -251,6 +251,7 @@ def writing(session: SparkSession, path: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
         yield Path(folder)
         target, inside = _file_system(session, path)
+        target.create_dir(inside)  # copy_files makes those inside of it only
         fs.copy_files(folder, inside, destination_filesystem=target)
 
 

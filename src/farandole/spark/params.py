@@ -21,7 +21,7 @@ from pyspark.ml.param.shared import (
     HasWeightCol,
 )
 
-from farandole.errors import InputError
+from farandole.errors import InputError, suggestion
 from farandole.launch import DEFAULT_TIMEOUT
 from farandole.training.recipe import Recipe
 
@@ -203,14 +203,11 @@ class EstimatorParams(ModelParams, HasLabelCol, HasWeightCol, HasValidationIndic
 
 def set_checked(target: Params, values: dict[str, Any]) -> None:
     """Set params by name, and clear those that are None; an unknown one gets a suggestion."""
-    from difflib import get_close_matches
-
     known = [param.name for param in target.params]
     for name, value in values.items():
         if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}."
-            raise InputError(f"{type(target).__name__} has no param {name!r}. {hint}")
+            kind = type(target).__name__
+            raise InputError(f"{kind} has no param {name!r}. {suggestion(name, known)}")
         if value is None:
             target.clear(target.getParam(name))
         else:
