@@ -233,7 +233,7 @@ def placed_rows(
     """
     from pyspark.sql import functions as F
 
-    chosen = [F.col(_quoted(name)) for name in columns.names]
+    chosen = [F.col(quoted(name)) for name in columns.names]
     # Plain names on the way: mapInArrow looks columns up unquoted, so a dot would mean a field.
     plain = [column.alias(f"column_{number}") for number, column in enumerate(chosen)]
     if shuffle:
@@ -256,7 +256,12 @@ def stream_source(frame: DataFrame) -> StreamSource:
     return StreamSource(_spark.arrow_schema(frame))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name for Spark, whatever it contains.
+
+    >>> quoted("a.b")
+    '`a.b`'
+    """
     return f"`{name.replace('`', '``')}`"
 
 

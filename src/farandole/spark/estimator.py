@@ -13,7 +13,7 @@ from torch import nn
 from farandole import _spark
 from farandole.artifact import Artifact, Signature
 from farandole.data.schema import Columns
-from farandole.data.source import _quoted
+from farandole.data.source import quoted
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
 from farandole.fit import train
@@ -95,7 +95,7 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         self.check_outputs(dataset.columns, self.signature.is_classifier)
         from pyspark.sql import functions as F
 
-        columns = [F.col(_quoted(name)) for name in features]
+        columns = [F.col(quoted(name)) for name in features]
         predicted = prediction_udf(self._packed, self.signature)(*columns).alias(_STRUCT)
         rows = _by_row(dataset).select("*", predicted)
         return rows.select("*", *self._outputs()).drop(_STRUCT)
@@ -217,5 +217,5 @@ def _by_row(dataset: DataFrame) -> DataFrame:
 
     for field in dataset.schema:
         if '"udt"' in field.json() and dataset.columns.count(field.name) == 1:
-            return dataset.where(F.hash(F.col(_quoted(field.name)).isNull()) >= -(2**31))
+            return dataset.where(F.hash(F.col(quoted(field.name)).isNull()) >= -(2**31))
     return dataset
