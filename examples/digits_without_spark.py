@@ -26,4 +26,6 @@ result = farandole.train(
     patience=5,
 )
 print(result.history[["epoch", "train_loss", "validation_accuracy"]].tail(3).to_string(index=False))
+print(f"{result.reason}: the best epoch was kept")
 result.save("digits-net", overwrite=True)
+print("saved to digits-net/")

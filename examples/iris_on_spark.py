@@ -3,9 +3,6 @@
 python examples/iris_on_spark.py
 """
 
-import os
-import sys
-
 import torch
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.sql import SparkSession
@@ -14,7 +11,6 @@ from torch import nn
 
 from farandole.spark import TorchEstimator
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 spark = SparkSession.builder.master("local[2]").appName("iris").getOrCreate()
 
 flowers = load_iris(as_frame=True).frame

@@ -21,6 +21,11 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert farandole.__version__ in capsys.readouterr().out
 
 
+def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "doctor" in capsys.readouterr().out
+
+
 def test_doctor_of_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--no-spark"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,17 @@ def test_what_a_classic_session_tells(spark: SparkSession) -> None:
     assert _spark.max_result_bytes(spark) == 1 << 30
     assert _spark.qualified_path(spark, "some/path") == "some/path"
     assert _spark.qualified_path(spark, "hdfs://host/path") == "hdfs://host/path"
+
+
+def test_local_workers_run_the_drivers_python_unless_told_otherwise(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "another-python")
+    _spark.use_this_python(spark)
+    assert spark.sparkContext.pythonExec == "another-python"  # PYSPARK_PYTHON is set here
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    _spark.use_this_python(spark)
+    assert spark.sparkContext.pythonExec == sys.executable
 
 
 def linger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

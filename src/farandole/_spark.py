@@ -204,6 +204,19 @@ def qualified_path(session: SparkSession, path: str) -> str:
     return path if default.startswith("file:") else f"{default.rstrip('/')}/{path.lstrip('/')}"
 
 
+def use_this_python(session: SparkSession) -> None:
+    """Let workers on this machine run the driver's Python, unless the user chose another.
+
+    Spark would take whatever `python3` comes first in the path, which seldom is the environment
+    that the driver runs in.
+    """
+    import os
+    import sys
+
+    if "PYSPARK_PYTHON" not in os.environ and not is_connect(session) and is_local(session):
+        session.sparkContext.pythonExec = sys.executable
+
+
 def local_session(name: str, cores: int | str = 2) -> SparkSession:
     """A session on this machine alone: workers use this Python, and nothing listens outside."""
     import os

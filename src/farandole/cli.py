@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0 when all is well."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 2
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -32,7 +36,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="farandole", description="Neural networks where the data already is: in Spark."
     )
     parser.add_argument("--version", action="version", version=f"farandole {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser.set_defaults(command=None)
+    commands = parser.add_subparsers(metavar="COMMAND")
 
     doctor = commands.add_parser("doctor", help="check this machine, Spark and its workers")
     where = doctor.add_mutually_exclusive_group()

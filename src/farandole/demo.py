@@ -101,7 +101,8 @@ def closing_table(models: dict[str, TorchModel]) -> Any:
     from rich.table import Table
 
     table = Table(title="What was learned, and what it took")
-    for name in ("", "train acc.", "valid. acc.", "rows/s", "read s", "ring-up s", "train s"):
+    phases = ("read", "ring-up", "train", "total")
+    for name in ("", "train acc.", "valid. acc.", "rows/s", *(f"{phase} s" for phase in phases)):
         table.add_column(name, justify="right")
     for name, model in models.items():
         last = model.history.iloc[-1]
@@ -110,7 +111,7 @@ def closing_table(models: dict[str, TorchModel]) -> Any:
             f"{last['train_accuracy']:.3f}",
             f"{last['validation_accuracy']:.3f}",
             f"{model.history['rows_per_second'].median():,.0f}",
-            *(f"{model.seconds[phase]:.2f}" for phase in ("read", "ring-up", "train")),
+            *(f"{model.seconds[phase]:.2f}" for phase in phases),
         )
     return table
 
@@ -150,7 +151,7 @@ def draw(models: dict[str, TorchModel], path: Path) -> Path:
         axis.plot(
             history["epoch"], history["validation_accuracy"], "--", label="accuracy, validation"
         )
-        axis.set(title=name, xlabel="epoch", ylim=(0, None))
+        axis.set(title=name, xlabel="epoch", ylabel="loss, accuracy", ylim=(0, None))
         axis.legend(frameon=False)
         axis.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import tempfile
+import time
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -80,6 +81,7 @@ def train(
     >>> [round(value, 2) for value in result.predictor(table).prediction.tolist()]
     [1.0, 3.0, 5.0, 7.0]
     """
+    start = time.perf_counter()
     check_workers(num_workers)
     check_timeout(timeout)
     if num_workers > VIRTUAL_SHARDS:
@@ -103,7 +105,7 @@ def train(
         outcomes = where.engine.run(
             task, where.workers, rows=where.rows, timeout=timeout, on_message=hear
         )
-    return assemble(prepared, chosen, outcomes)
+    return assemble(prepared, chosen, outcomes, time.perf_counter() - start)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from torch import nn
 from farandole.artifact import Artifact, Signature
 from farandole.inference import Predictor
 from farandole.training.loop import INTERRUPTED, UNFINISHED
+from farandole.training.progress import describe_row
 from farandole.training.recipe import Recipe
 from farandole.training.worker import Outcome
 
@@ -38,7 +39,7 @@ class TrainingResult:
     steps: pd.DataFrame
     """One row an update: epoch, learning rate, loss of the global batch."""
     seconds: dict[str, float]
-    """What each phase took: read, ring-up, check, train (the slowest worker's)."""
+    """What each phase took: read, ring-up, check, train (the slowest worker's), and the total."""
     reason: str
     """Why training ended."""
 
@@ -54,6 +55,10 @@ class TrainingResult:
             {str(k): float(v) for k, v in row.items()} for row in self.history.to_dict("records")
         ]
         return Artifact(self.network, self.signature, tuple(rows))
+
+    def __repr__(self) -> str:
+        last = "" if self.history.empty else f", {describe_row(self.artifact.history[-1])}"
+        return f"TrainingResult({len(self.history)} epochs{last}; {self.reason})"
 
     def save(
         self, path: str | os.PathLike[str], *, overwrite: bool = False, allow_pickle: bool = False
@@ -75,9 +80,13 @@ def history_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     return frame
 
 
-def assemble(network: nn.Module, recipe: Recipe, outcomes: Sequence[Outcome]) -> TrainingResult:
+def assemble(
+    network: nn.Module, recipe: Recipe, outcomes: Sequence[Outcome], total: float
+) -> TrainingResult:
     """Put together what the workers bring home; the leader brings the network."""
     leader = outcomes[0]
+    if leader.refusal is not None:
+        raise leader.refusal
     progress = leader.progress
     if progress.reason == INTERRUPTED and not progress.history:
         raise KeyboardInterrupt
@@ -98,6 +107,7 @@ def assemble(network: nn.Module, recipe: Recipe, outcomes: Sequence[Outcome]) ->
         phase: max(outcome.seconds.get(phase, 0.0) for outcome in outcomes)
         for phase in leader.seconds
     }
+    seconds["total"] = total
     history = history_frame(progress.history)
     steps = pd.DataFrame(progress.steps, columns=["epoch", "learning_rate", "loss"])
     return TrainingResult(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F
 from tests.spark.samples import frame, small_network
 from torch import nn
 
+import farandole
 from farandole.errors import InputError, NotEnoughSlots
 from farandole.spark import TorchEstimator
 from farandole.training.events import TrainingStarted
@@ -151,3 +153,14 @@ def test_fewer_rows_than_workers_and_one_class_warn(spark: SparkSession) -> None
     ):
         model = estimator(numWorkers=2).fit(one)
     assert len(model.history) == 1
+
+
+def test_a_refusal_costs_no_worker(spark: SparkSession) -> None:
+    def processes() -> set[int]:
+        return set(farandole.run(os.getpid, num_workers=2, engine="spark"))
+
+    before = processes()
+    bad = put("label", "null", "id = 3")(frame(spark))
+    with pytest.raises(InputError, match="'label': 1 row has null"):
+        estimator(numWorkers=2).fit(bad)
+    assert processes() == before

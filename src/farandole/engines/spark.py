@@ -76,6 +76,7 @@ class SparkEngine:
     ) -> list[Any]:
         """Run one barrier stage; `rows` has exactly one partition a worker."""
         self._check_slots(num_workers)
+        _spark.use_this_python(self.session)
         frame = rows if rows is not None else self._seats(num_workers)
         packed = pack_task(task)
         failures: list[Failure] = []

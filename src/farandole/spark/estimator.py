@@ -56,6 +56,12 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         self.seconds: dict[str, float] = {}
         """What each phase of the fit took."""
 
+    def __repr__(self) -> str:
+        if self._artifact is None:
+            return f"TorchModel({self.uid}, empty)"
+        size = sum(parameter.numel() for parameter in self.network.parameters())
+        return f"TorchModel({self.uid}, {size:,} parameters, {len(self.history)} epochs)"
+
     @property
     def artifact(self) -> Artifact:
         """Network, signature and history."""
@@ -96,6 +102,7 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         from pyspark.sql import functions as F
 
         columns = [F.col(quoted(name)) for name in features]
+        _spark.use_this_python(dataset.sparkSession)
         predicted = prediction_udf(self._packed, self.signature)(*columns).alias(_STRUCT)
         rows = _by_row(dataset).select("*", predicted)
         return rows.select("*", *self._outputs()).drop(_STRUCT)

@@ -252,7 +252,12 @@ def _label_problems(
     if values.ndim > 1 and values.dtype.kind == "f":  # probabilities of classes
         return []
     fractional = values != np.floor(values)
-    found = _rows_where(name, values, fractional, "a fractional label, expected class numbers")
+    found = _rows_where(
+        name,
+        values,
+        fractional,
+        "a fractional label, expected class numbers (to learn other numbers: loss='mse')",
+    )
     outside = ~fractional & ((values < 0) | (values >= width))
     expected = f"a label outside of 0 … {width - 1}, the network's outputs"
     return found + _rows_where(name, values, outside, expected)

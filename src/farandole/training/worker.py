@@ -62,6 +62,9 @@ class Outcome:
     signature: Signature | None = None
     state: dict[str, torch.Tensor] | None = None
     progress: Progress = field(default_factory=Progress)
+    refusal: InputError | None = None
+    """Why there was no step 1. All workers come to the same verdict, so it is an answer like any
+    other: raised inside of Spark it would drown in the JVM's words, and cost the Python workers."""
 
 
 def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) -> Shard:
@@ -81,6 +84,10 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
         try:
             loop, network, signature = _prepare(job, world, shard)
             prepared = time.perf_counter()
+        except InputError as refusal:
+            shard.close()
+            return Outcome(dict(world.seconds), refusal=refusal.with_traceback(None))
+        try:
             progress = loop.run()
         finally:
             shard.close()
