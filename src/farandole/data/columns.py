@@ -23,6 +23,8 @@ class BadRows:
     problem: str
     count: int
     example: str
+    kind: str = ""
+    """What a program can tell the problem by: "null", "not finite", "outside", "fraction" …"""
 
     def __str__(self) -> str:
         rows = "1 row has" if self.count == 1 else f"{self.count:,} rows have"
@@ -173,7 +175,7 @@ def _refuse_nulls(name: str, column: pa.Array) -> None:
 
 def _nulls(name: str, missing: Array, problem: str) -> BadRows:
     first = int(np.argmax(missing))
-    return BadRows(name, problem, int(missing.sum()), f"row {first} of its batch")
+    return BadRows(name, problem, int(missing.sum()), f"row {first} of its batch", "null")
 
 
 def not_finite(name: str, array: Array) -> BadRows | None:
@@ -192,7 +194,7 @@ def not_finite(name: str, array: Array) -> BadRows | None:
         return None
     row = array.reshape(len(array), -1)[bad][0]
     value = row[~np.isfinite(row)][0]
-    return BadRows(name, "NaN or infinite values", count, str(value))
+    return BadRows(name, "NaN or infinite values", count, str(value), "not finite")
 
 
 def too_large(name: str, array: Array, stored: Array) -> BadRows | None:

@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import IO, Any
 
@@ -184,7 +184,7 @@ class _Problems:
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._examples: dict[tuple[str, str], str] = {}
+        self._first: dict[tuple[str, str], BadRows] = {}
 
     def convert(
         self, name: str, column: pa.Array, shape: tuple[int, ...] | None, storage: Storage
@@ -206,13 +206,10 @@ class _Problems:
 
     def _note(self, rows: BadRows) -> None:
         self._counts[rows.column, rows.problem] += rows.count
-        self._examples.setdefault((rows.column, rows.problem), rows.example)
+        self._first.setdefault((rows.column, rows.problem), rows)
 
     def found(self) -> list[BadRows]:
-        return [
-            BadRows(column, problem, count, self._examples[column, problem])
-            for (column, problem), count in self._counts.items()
-        ]
+        return [replace(self._first[key], count=count) for key, count in self._counts.items()]
 
 
 def scratch_folder() -> str:

@@ -33,6 +33,7 @@ class Placement(Enum):
 
     BLOCKS = "contiguous blocks of positions"
     STRIPES = "positions or hashes, dealt round"
+    PARTITIONS = "a DataFrame's own partitions and the positions in them, dealt round"
 
     def shards_of(self, keys: Array, rows: int) -> Array:
         """The virtual shard of each key."""
@@ -224,7 +225,12 @@ def _from_pandas(frame: Any) -> pa.Table:
 
 
 def placed_rows(
-    frame: DataFrame, columns: Columns, num_workers: int, *, shuffle: bool
+    frame: DataFrame,
+    columns: Columns,
+    num_workers: int,
+    *,
+    shuffle: bool,
+    placement: Placement = Placement.STRIPES,
 ) -> DataFrame:
     """The columns with a key, one partition a worker.
 
@@ -236,7 +242,9 @@ def placed_rows(
     chosen = [F.col(quoted(name)) for name in columns.names]
     # Plain names on the way: mapInArrow looks columns up unquoted, so a dot would mean a field.
     plain = [column.alias(f"column_{number}") for number, column in enumerate(chosen)]
-    if shuffle:
+    if placement is Placement.PARTITIONS:
+        keyed = frame.select(*plain, F.monotonically_increasing_id().alias(KEY))
+    elif shuffle:
         keyed = frame.select(*plain, F.xxhash64(*chosen).alias(KEY))
     else:
         keyed = frame.select(*plain).zipWithIndex(KEY)
@@ -251,9 +259,9 @@ def _owner(key: Column, size: int) -> Column:
     return F.floor(shard * size / VIRTUAL_SHARDS).cast("int")
 
 
-def stream_source(frame: DataFrame) -> StreamSource:
+def stream_source(frame: DataFrame, placement: Placement = Placement.STRIPES) -> StreamSource:
     """The worker's end of `placed_rows`."""
-    return StreamSource(_spark.arrow_schema(frame))
+    return StreamSource(_spark.arrow_schema(frame), placement)
 
 
 def quoted(name: str) -> str:

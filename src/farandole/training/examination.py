@@ -26,6 +26,18 @@ from farandole.training.losses import Kind, Loss
 from farandole.training.step import Batch, Stepper
 
 
+class UnusableRows(InputError):
+    """Rows that can't be trained on, counted over the whole data set."""
+
+    def __init__(self, problems: tuple[BadRows, ...]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        lines = [str(bad) for bad in self.problems]
+        return "\n".join([*lines, "Drop, fill or repair those rows first."])
+
+
 @dataclass(frozen=True)
 class Report:
     """What one worker knows about its rows."""
@@ -81,8 +93,7 @@ def raise_for(problems: Sequence[BadRows]) -> None:
         count = bad.count + (known.count if known else 0)
         merged[bad.column, bad.problem] = replace(known or bad, count=count)
     if merged:
-        lines = [str(bad) for bad in merged.values()]
-        raise InputError("\n".join([*lines, "Drop, fill or repair those rows first."]))
+        raise UnusableRows(tuple(merged.values()))
 
 
 def sign(
@@ -228,7 +239,9 @@ def examine_labels(
             classes = _classes(values)
     if columns.weight is not None:
         weights = shard.columns[columns.weight].numpy()
-        problems += _rows_where(columns.weight, weights, weights < 0, "a negative weight")
+        problems += _rows_where(
+            columns.weight, weights, weights < 0, "a negative weight", "negative"
+        )
     return LabelReport(problems, classes)
 
 
@@ -257,16 +270,21 @@ def _label_problems(
         values,
         fractional,
         "a fractional label, expected class numbers (to learn other numbers: loss='mse')",
+        kind="fraction",
     )
     outside = ~fractional & ((values < 0) | (values >= width))
     expected = f"a label outside of 0 … {width - 1}, the network's outputs"
-    return found + _rows_where(name, values, outside, expected)
+    return found + _rows_where(name, values, outside, expected, kind="outside")
 
 
 def _rows_where(
-    name: str, values: np.ndarray[Any, Any], bad: np.ndarray[Any, Any], problem: str
+    name: str,
+    values: np.ndarray[Any, Any],
+    bad: np.ndarray[Any, Any],
+    problem: str,
+    kind: str = "",
 ) -> list[BadRows]:
     rows = bad.reshape(len(bad), -1).any(axis=1)
     if not rows.any():
         return []
-    return [BadRows(name, problem, int(rows.sum()), f"{values[bad].flat[0]:g}")]
+    return [BadRows(name, problem, int(rows.sum()), f"{values[bad].flat[0]:g}", kind)]
