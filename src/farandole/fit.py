@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from farandole import _spark
 from farandole.artifact import Artifact
-from farandole.data import Columns, Source, TableSource
+from farandole.data import Columns, Placement, Source, TableSource
 from farandole.data.order import VIRTUAL_SHARDS
 from farandole.data.source import ParquetSource, local_source, placed_rows, stream_source
 from farandole.engines import Engine, InlineEngine, SparkEngine, Task
@@ -92,7 +92,7 @@ def train(
     prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
-        where = _arranged(data, runner, chosen.shuffle)
+        where = _arranged(data, runner, chosen)
         columns = choose_columns(where.source.schema(), features, label, weight, validation)
         where = where.for_workers(num_workers, columns, stack)
         fraction = validation if isinstance(validation, float) else None
@@ -123,7 +123,10 @@ class _Place:
     def for_workers(self, wanted: int, columns: Columns, stack: ExitStack) -> _Place:
         """The rows parted for so many workers, or for as many as there are rows."""
         if self.frame is not None:
-            rows = placed_rows(self.frame, columns, wanted, shuffle=self.shuffle)
+            placement = self.source.placement
+            rows = placed_rows(
+                self.frame, columns, wanted, shuffle=self.shuffle, placement=placement
+            )
             return replace(self, workers=wanted, rows=rows)
         workers = _at_most(_count(self.source), wanted)
         if self.engine.name != "local":
@@ -138,11 +141,14 @@ class _Place:
         return replace(self, workers=workers, source=source)
 
 
-def _arranged(data: Any, engine: Engine, shuffle: bool) -> _Place:
+def _arranged(data: Any, engine: Engine, recipe: Recipe) -> _Place:
     """Bring rows and engine together: a table goes to Spark, a DataFrame comes to local workers."""
+    shuffle, solver = recipe.shuffle, recipe.solver()
     if engine.name == "spark" and not isinstance(data, str | os.PathLike):
         frame = data if _spark.is_dataframe(data) else _as_frame(data)
-        return _Place(engine, stream_source(frame), frame, shuffle)
+        blocks = solver is not None and solver.block_size is not None
+        placement = Placement.PARTITIONS if blocks else Placement.STRIPES
+        return _Place(engine, stream_source(frame, placement), frame, shuffle)
     local = data.toArrow() if _spark.is_dataframe(data) else data
     source = local_source(local, shuffle=shuffle)
     if _count(source) == 0:

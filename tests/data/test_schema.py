@@ -35,6 +35,60 @@ def test_a_type_without_tensors_comes_with_advice(kind: pa.DataType, advice: str
     assert "'city'" in str(caught.value)
 
 
+IMAGE = pa.struct(
+    [
+        ("origin", pa.string()),
+        ("height", pa.int32()),
+        ("width", pa.int32()),
+        ("nChannels", pa.int32()),
+        ("mode", pa.int32()),
+        ("data", pa.binary()),
+    ]
+)
+NUMBERS = pa.list_(pa.float32())
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [
+        (pa.float32(), 0),
+        (NUMBERS, 1),
+        (pa.list_(NUMBERS), 2),
+        (pa.list_(pa.list_(pa.float32(), 3)), 2),
+        (pa.list_(pa.dictionary(pa.int8(), pa.int64())), 1),
+        (pa.list_(pa.binary()), 2),
+        (pa.fixed_shape_tensor(pa.float32(), (2, 3, 4)), 3),
+        (pa.binary(), 2),
+    ],
+    ids=str,
+)
+def test_as_many_axes_may_vary_as_there_are(kind: pa.DataType, most: int) -> None:
+    for axes in (None, *range(most + 1)):
+        check_type("x", kind, axes)
+    with pytest.raises(InputError, match=r"'x' holds .* takes it with .*ragged_axes"):
+        check_type("x", kind, most + 1)
+
+
+def test_an_image_of_spark_is_for_networks_that_take_images() -> None:
+    check_type("photo", IMAGE, 2)
+    for axes in (0, 1, 3):
+        with pytest.raises(InputError, match="'photo' holds structs"):
+            check_type("photo", IMAGE, axes)
+    schema = pa.schema([("photo", IMAGE), ("y", pa.int64())])
+    Columns(("photo",), ("y",)).check(schema)  # nobody knows the network yet
+    Columns(("photo",), ("y",)).check(schema, [2])
+    for columns, axes in ((Columns(("photo",), ("y",)), [0]), (Columns(("y",), ("photo",)), None)):
+        with pytest.raises(InputError, match="'photo' holds structs"):
+            columns.check(schema, axes)
+
+
+def test_a_label_has_one_size() -> None:
+    schema = pa.schema([("x", NUMBERS)])
+    Columns(("x",), ("x",)).check(schema, [0])
+    with pytest.raises(InputError, match="'x' is a label, so its rows must have one size"):
+        Columns(("x",), ("x",)).check(schema, [1])
+
+
 @pytest.mark.parametrize(
     ("columns", "complaint"),
     [

@@ -14,6 +14,7 @@ import torch
 
 from farandole.data import shards
 from farandole.data.shards import KEY, Storage, scratch_folder, write_shard
+from farandole.ragged import Ragged
 
 
 def batch(**columns: Any) -> pa.RecordBatch:
@@ -46,6 +47,67 @@ def test_batches_come_back_as_tensors_of_their_own_type() -> None:
     assert shard.columns["i"].dtype == torch.int64
     assert shard.columns["i"].tolist() == [big, 1, 2]
     assert shard.columns["b"].dtype == torch.bool
+    shard.close()
+
+
+WORDS = [[1.0, 2.0, 3.0], [], [4.0], [5.0, 6.0]]
+SPANS = [[[1, 2]], [], [[3, 4], [5, 6]], []]
+
+
+def test_rows_of_different_sizes_come_back_in_any_order() -> None:
+    one, two = batch(x=WORDS[:2], y=SPANS[:2]), batch(x=WORDS[2:], y=SPANS[2:])
+    shard = write_shard([one, two], ("x", "y"), Storage("float64", {"x": 1, "y": 1}))
+    assert (len(shard), shard.problems) == (4, [])
+    assert (shard.shape("x"), shard.shape("y")) == ((None,), (None, 2))
+    for numbers in ([0, 1, 2, 3], [3, 0], [1], [2, 2], []):
+        words = shard.take("x", torch.tensor(numbers, dtype=torch.int64))
+        assert isinstance(words, Ragged)
+        assert words.values.tolist() == [word for n in numbers for word in WORDS[n]]
+        assert words.lengths.tolist() == [len(WORDS[n]) for n in numbers]
+    spans = shard.take("y", slice(1, 4))
+    assert isinstance(spans, Ragged)
+    assert spans.values.tolist() == [[3, 4], [5, 6]]
+    assert spans.values.dtype == torch.int64
+    shard.close()
+
+
+def test_rows_without_any_element() -> None:
+    nested = pa.list_(pa.list_(pa.int16()))
+    empty = pa.record_batch({"x": pa.array([[], []], nested), KEY: pa.array([0, 1])})
+    full = pa.record_batch({"x": pa.array([[[1, 2]]], nested), KEY: pa.array([2])})
+    storage = Storage(axes={"x": 1})
+    for batches, shape in (([], ()), ([empty], ()), ([empty, full], (2,)), ([full, empty], (2,))):
+        shard = write_shard(batches, ("x",), storage)
+        column = shard.ragged["x"]
+        assert column.values.shape[1:] == shape
+        assert column.sizes.shape == (len(shard), 1)
+        assert not batches or column.values.dtype == torch.int16
+        shard.close()
+
+
+def test_problems_of_rows_that_differ_in_size_count_rows() -> None:
+    batches = [
+        batch(x=[[[1.0, 2.0]], [[np.nan, np.nan], [np.inf, 0.0]], []]),
+        batch(x=[[[1.0, 2.0, 3.0]] * 3, []]),
+        batch(x=[[[1e300, 0.0], [0.0, 1e300]], None]),
+        batch(x=[[[1e300, 0.0], [0.0, 1e300]]]),
+    ]
+    shard = write_shard(batches, ("x",), Storage(axes={"x": 1}))
+    assert {bad.problem: bad.count for bad in shard.problems} == {
+        "NaN or infinite values": 1,
+        "another size": 1,
+        "null": 1,
+        "values too large for float32": 1,
+    }
+    assert {bad.kind for bad in shard.problems} == {"not finite", "", "null"}
+    shard.close()
+
+
+def test_a_slice_of_a_column_is_a_view() -> None:
+    shard = write_shard([batch(x=[1.0, 2.0, 3.0])], ("x",), Storage())
+    part = shard.take_tensor("x", slice(1, 3))
+    assert part.tolist() == [2, 3]
+    assert part.data_ptr() == shard.columns["x"].data_ptr() + 4
     shard.close()
 
 
@@ -116,17 +178,26 @@ def test_without_spark_shards_are_in_the_temporary_folder(
     assert scratch_folder() == str(tmp_path)
 
 
-def test_mapped_pages_are_given_back(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(8 << 20, np.float32)), 1 << 10)
-    table = pa.RecordBatch.from_pydict({"x": rows, KEY: pa.array(np.arange(len(rows)))})
-    shard = write_shard([table], ("x",), Storage())
-    assert shard.columns["x"].sum() == 8 << 20  # touches all 32 MB
+@pytest.mark.parametrize("vary", [False, True])
+@pytest.mark.parametrize("rows", [torch.tensor([0, 1]), slice(0, 2)], ids=["numbers", "slice"])
+def test_mapped_pages_are_given_back(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, vary: bool, rows: torch.Tensor | slice
+) -> None:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(8 << 20, np.float32)), 1 << 10)
+    table = pa.RecordBatch.from_pydict({"x": lists, KEY: pa.array(np.arange(len(lists)))})
+    shard = write_shard([table], ("x",), Storage(axes={"x": 1} if vary else {}))
+    everything = shard.ragged["x"].values if vary else shard.columns["x"]
+    assert everything.sum() == 8 << 20  # touches all 32 MB
     resident = psutil.Process().memory_info().shared
-    first = torch.tensor([0])
-    assert shard.take("x", first).shape == (1, 1 << 10)
+
+    def total() -> float:
+        taken = shard.take("x", rows)
+        return float((taken.values if isinstance(taken, Ragged) else taken).sum())
+
+    assert total() == 2 << 10
     assert psutil.Process().memory_info().shared > resident - (4 << 20), "below the limit: kept"
     monkeypatch.setattr(shards, "RESIDENT_LIMIT", 1 << 20)
-    assert shard.take("x", first).sum() == 1 << 10
+    assert total() == 2 << 10
     assert psutil.Process().memory_info().shared < resident - (28 << 20)
-    assert shard.columns["x"].sum() == 8 << 20  # what was given back is still there
+    assert everything.sum() == 8 << 20  # what was given back is still there
     shard.close()

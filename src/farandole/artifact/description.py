@@ -1,4 +1,8 @@
-"""A network of standard layers ↔ JSON: what lets a saved network load without running code."""
+"""A network of standard layers ↔ JSON: what lets a saved network load without running code.
+
+Standard are the layers of torch.nn, named "Linear", and those of farandole.networks, named
+"networks.MLP".
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,24 @@ from typing import Any
 import torch
 from torch import nn
 
+from farandole import networks
 from farandole.errors import ArtifactError
 
+_OURS: dict[str, type[nn.Module]] = {
+    f"networks.{kind.__name__}": kind
+    for kind in (networks.CNN, networks.GNN, networks.MLP, networks.RNN)
+}
 _MISSING = object()
 _SKIPPED = ("self", "device", "dtype", "mode")
 
 
 def describe(network: nn.Module) -> dict[str, Any] | None:
-    """The network as JSON, or None if it is more than a Sequential of torch.nn's own layers.
+    """The network as JSON, or None if it is more than standard layers and Sequentials of them.
 
     >>> describe(nn.Sequential(nn.Linear(4, 3)))["layers"]["0"]["options"]["out_features"]
     3
+    >>> describe(networks.MLP([4, 3]))["class"]
+    'networks.MLP'
     """
     description = _describe(network)
     if description is None:
@@ -31,7 +42,7 @@ def describe(network: nn.Module) -> dict[str, Any] | None:
 
 
 def build(description: dict[str, Any]) -> nn.Module:
-    """A network with fresh weights; only classes of torch.nn are ever called."""
+    """A network with fresh weights; only classes of torch.nn and our networks are ever called."""
     try:
         return _build(description)
     except (KeyError, AttributeError) as error:
@@ -40,9 +51,12 @@ def build(description: dict[str, Any]) -> nn.Module:
 
 def _build(description: dict[str, Any]) -> nn.Module:
     name = description["class"]
-    kind = getattr(nn, name, None)
+    kind = _OURS[name] if name in _OURS else getattr(nn, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, nn.Module)):
-        raise ArtifactError(f"The description names {name!r}, which is not a layer of torch.nn.")
+        raise ArtifactError(
+            f"The description names {name!r}, which is not a layer of torch.nn, and none of "
+            f"{', '.join(_OURS)}."
+        )
     if kind is nn.Sequential:
         layers = nn.Sequential()
         for key, layer in description["layers"].items():
@@ -62,21 +76,29 @@ def _build(description: dict[str, Any]) -> nn.Module:
 
 def _describe(module: nn.Module) -> dict[str, Any] | None:
     kind = type(module)
-    if getattr(nn, kind.__name__, None) is not kind or _is_altered(module):
+    name = _name(kind)
+    if name is None or any(_is_altered(part) for part in module.modules()):
         return None
     if kind is nn.Sequential:
         layers = {name: _describe(child) for name, child in module.named_children()}
         complete = len(layers) == len(module) and all(layers.values())  # type: ignore[arg-type]
-        return {"class": kind.__name__, "layers": layers} if complete else None
+        return {"class": name, "layers": layers} if complete else None
     options = {}
-    for name, parameter in _constructor(kind).items():
-        value = _option(module, name)
+    for option, parameter in _constructor(kind).items():
+        value = _option(module, option)
         if value is _MISSING:
-            if parameter.default is inspect.Parameter.empty:
-                return None
+            if parameter.default is inspect.Parameter.empty or name in _OURS:
+                return None  # ours keep all their arguments: this one is more than JSON can hold
             continue
-        options[name] = value
-    return {"class": kind.__name__, "options": options}
+        options[option] = value
+    return {"class": name, "options": options}
+
+
+def _name(kind: type[nn.Module]) -> str | None:
+    """The name of a standard layer, None for any other."""
+    if getattr(nn, kind.__name__, None) is kind:
+        return kind.__name__
+    return next((name for name, ours in _OURS.items() if ours is kind), None)
 
 
 def _constructor(kind: type[nn.Module]) -> dict[str, inspect.Parameter]:
@@ -106,10 +128,13 @@ def _option(module: nn.Module, name: str) -> Any:
 def _alike(one: nn.Module, other: nn.Module) -> bool:
     """Same layers, same hyper-parameters (a layer's repr shows them), same weights to fill in."""
 
+    def kinds(network: nn.Module) -> dict[str, type[nn.Module]]:
+        return {name: type(part) for name, part in network.named_modules(remove_duplicate=False)}
+
     def shapes(network: nn.Module) -> dict[str, torch.Size]:
         return {name: tensor.shape for name, tensor in network.state_dict().items()}
 
-    return repr(one) == repr(other) and shapes(one) == shapes(other)
+    return repr(one) == repr(other) and kinds(one) == kinds(other) and shapes(one) == shapes(other)
 
 
 def _is_altered(module: nn.Module) -> bool:

@@ -100,7 +100,7 @@ def _from_archive(archive: bytes) -> nn.Module:
     return Program(torch.export.load(io.BytesIO(archive)))
 
 
-def _dynamic(network: nn.Module, example: tuple[torch.Tensor, ...], batch: Any) -> Any:
+def _dynamic(network: nn.Module, example: tuple[Any, ...], batch: Any) -> Any:
     """The first dimension of every argument; those of *args are one argument to torch."""
     shapes = tuple({0: batch} for _ in example)
     parameters = list(inspect.signature(network.forward).parameters.values())

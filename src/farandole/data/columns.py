@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ class BadRows:
     count: int
     example: str
     kind: str = ""
-    """What a program can tell the problem by: "null", "not finite", "outside", "fraction" …"""
+    """What a program can tell the problem by: "null", "not finite", "size", "outside" …"""
 
     def __str__(self) -> str:
         rows = "1 row has" if self.count == 1 else f"{self.count:,} rows have"
@@ -34,9 +34,31 @@ class BadRows:
 class BadColumn(Exception):
     """Raised while converting; caught by the shard writer, which counts over all batches."""
 
-    def __init__(self, rows: BadRows) -> None:
+    def __init__(self, rows: BadRows, bad: Array | None = None) -> None:
         super().__init__(rows)
         self.rows = rows
+        self.bad = bad
+        """True for each of the entries that can't be used, where that is known."""
+
+    def of_lists(self, lengths: Array) -> BadColumn:
+        """The same about the lists that the entries came from, which have these lengths."""
+        if self.bad is None:
+            return self
+        lists = lists_with(self.bad, lengths)
+        example = self.rows.example
+        if self.rows.kind == "null":
+            example = f"row {int(np.argmax(lists))} of its batch"
+        return BadColumn(replace(self.rows, count=int(lists.sum()), example=example), lists)
+
+
+def lists_with(found: Array, lengths: Array) -> Array:
+    """True for each list, of these lengths one after another, with an entry where `found` is.
+
+    >>> lists_with(np.array([False, True, False]), np.array([1, 0, 2])).tolist()
+    [False, False, True]
+    """
+    marked = np.repeat(np.arange(len(lengths)), lengths)[found]
+    return np.bincount(marked, minlength=len(lengths)) > 0
 
 
 def to_numpy(name: str, column: pa.Array) -> Array:
@@ -45,11 +67,8 @@ def to_numpy(name: str, column: pa.Array) -> Array:
     >>> to_numpy("x", pa.array([[1.0, 2.0], [3.0, 4.0]])).shape
     (2, 2)
     """
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    _refuse_nulls(name, column)
+    column = plain(column)
+    refuse_nulls(name, column)
     if isinstance(column.type, pa.FixedShapeTensorType):
         return np.asarray(column.to_numpy_ndarray())
     if is_vector(column.type):
@@ -61,6 +80,13 @@ def to_numpy(name: str, column: pa.Array) -> Array:
     return _numbers(name, column)
 
 
+def plain(column: pa.Array) -> pa.Array:
+    """The column in one piece, and not as a dictionary."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
 _DENSE_BYTES = 64 << 20
 
 
@@ -68,7 +94,7 @@ def rows_at_once(column: pa.Array) -> int:
     """How many rows to convert at once: sparse vectors may be far larger as dense ones."""
     if not is_vector(column.type) or len(column) == 0:
         return max(len(column), 1)
-    width = pc.max(column.field("size")).as_py() or 1
+    width = pc.max(plain(column).field("size")).as_py() or 1
     return max(1, min(len(column), _DENSE_BYTES // (8 * width)))
 
 
@@ -103,53 +129,70 @@ def _lists(name: str, column: pa.Array) -> Array:
     if pa.types.is_fixed_size_list(column.type):
         length = column.type.list_size
     else:
-        length = _common(
-            name, pc.list_value_length(column).to_numpy(zero_copy_only=False), "values"
-        )
+        length = _common(name, list_lengths(column), "values")
     flat = column.flatten()
-    if flat.null_count:
-        missing = flat.is_null().to_numpy(zero_copy_only=False).reshape(rows, length).any(axis=1)
-        raise BadColumn(_nulls(name, missing, "null among their values"))
-    inner = to_numpy(name, flat)
+    try:
+        refuse_nulls(name, flat, "null among their values")
+        inner = to_numpy(name, flat)
+    except BadColumn as bad:
+        raise bad.of_lists(np.full(rows, length)) from None
     return inner.reshape(rows, length, *inner.shape[1:])
 
 
+def list_lengths(column: pa.Array) -> Array:
+    """How many entries each list has; none for null."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False)).astype(np.int64)
+
+
 def _bytes(name: str, column: pa.Array) -> Array:
-    rows = len(column)
-    lengths = pc.binary_length(column).to_numpy(zero_copy_only=False)
-    length = _common(name, lengths, "bytes")
+    flat, lengths = flat_bytes(column)
+    return flat.reshape(len(column), _common(name, lengths, "bytes"))
+
+
+def flat_bytes(column: pa.Array) -> tuple[Array, Array]:
+    """The bytes of all rows one after another, and how many each has.
+
+    >>> flat_bytes(pa.array([b"ab", b"", b"c"]))
+    (array([97, 98, 99], dtype=uint8), array([2, 0, 1]))
+    """
     if pa.types.is_fixed_size_binary(column.type):
         column = pc.cast(column, pa.binary())
     large = pa.types.is_large_binary(column.type)
     _, offsets, data = column.buffers()
-    if data is None:
-        return np.zeros((rows, length), np.uint8)
-    starts = np.frombuffer(offsets, np.int64 if large else np.int32)[column.offset :]
-    flat = np.frombuffer(data, np.uint8)[int(starts[0]) : int(starts[0]) + rows * length]
-    return flat.reshape(rows, length)
+    if data is None or len(column) == 0:
+        return np.zeros(0, np.uint8), np.zeros(len(column), np.int64)
+    ends = np.frombuffer(offsets, np.int64 if large else np.int32)[column.offset :]
+    ends = ends[: len(column) + 1].astype(np.int64)
+    return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]], np.diff(ends)
 
 
 def _vectors(name: str, column: pa.Array) -> Array:
-    """Spark ML vectors, dense (type 1) and sparse (type 0) in any mixture."""
-    kinds, sizes, indices, values = (column.field(part) for part in _VECTOR_PARTS)
+    flat, sizes = flat_vectors(column)
+    return flat.reshape(len(column), _common(name, sizes, "elements"))
+
+
+def flat_vectors(column: pa.Array) -> tuple[Array, Array]:
+    """The elements of Spark ML vectors one after another, and how many each vector has.
+
+    They may be dense (type 1) and sparse (type 0) in any mixture.
+    """
+    kinds, declared, indices, values = (column.field(part) for part in _VECTOR_PARTS)
     if column.offset or len(kinds) != len(column):  # pragma: no cover - fields are sliced by Arrow
-        kinds, sizes, indices, values = column.flatten()
-    rows = len(column)
+        kinds, declared, indices, values = column.flatten()
     sparse = kinds.to_numpy(zero_copy_only=False) == 0
-    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-    declared = pc.fill_null(sizes, 0).to_numpy(zero_copy_only=False)
-    size = _common(name, np.where(sparse, declared, lengths), "elements")
-    flat = values.flatten().to_numpy(zero_copy_only=True)
+    stored = list_lengths(values)
+    wanted = pc.fill_null(declared, 0).to_numpy(zero_copy_only=False)
+    sizes = np.where(sparse, wanted, stored).astype(np.int64)
+    flat = np.asarray(values.flatten().to_numpy(zero_copy_only=True))
     if not sparse.any():
-        return np.asarray(flat.reshape(rows, size))
-    dense = np.zeros((rows, size), np.float64)
-    starts = np.cumsum(lengths) - lengths
-    row = np.repeat(np.arange(rows), lengths)
-    position = np.arange(len(flat)) - np.repeat(starts, lengths)
-    in_sparse = sparse[row]
-    position[in_sparse] = indices.flatten().to_numpy(zero_copy_only=False)
-    dense[row, position] = flat
-    return dense
+        return flat, sizes
+    row = np.repeat(np.arange(len(column)), stored)
+    position = np.arange(len(flat)) - np.repeat(np.cumsum(stored) - stored, stored)
+    position[sparse[row]] = indices.flatten().to_numpy(zero_copy_only=False)
+    dense = np.zeros(sizes.sum(), np.float64)
+    dense[(np.cumsum(sizes) - sizes)[row] + position] = flat
+    return dense, sizes
 
 
 _VECTOR_PARTS = ("type", "size", "indices", "values")
@@ -165,43 +208,45 @@ def _common(name: str, lengths: Array, what: str) -> int:
     usual = int(np.bincount(lengths).argmax())
     odd = lengths != usual
     example = f"{int(lengths[odd][0])} {what} where another row has {usual}"
-    raise BadColumn(BadRows(name, "another size", int(odd.sum()), example))
+    raise BadColumn(BadRows(name, "another size", int(odd.sum()), example, "size"), odd)
 
 
-def _refuse_nulls(name: str, column: pa.Array) -> None:
-    if column.null_count:
-        raise BadColumn(_nulls(name, column.is_null().to_numpy(zero_copy_only=False), "null"))
+def refuse_nulls(name: str, column: pa.Array, problem: str = "null") -> None:
+    """Raise if there are any."""
+    if column.null_count == 0:
+        return
+    missing = np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+    example = f"row {int(np.argmax(missing))} of its batch"
+    raise BadColumn(BadRows(name, problem, int(missing.sum()), example, "null"), missing)
 
 
-def _nulls(name: str, missing: Array, problem: str) -> BadRows:
-    first = int(np.argmax(missing))
-    return BadRows(name, problem, int(missing.sum()), f"row {first} of its batch", "null")
-
-
-def not_finite(name: str, array: Array) -> BadRows | None:
+def not_finite(name: str, array: Array, lengths: Array | None = None) -> BadRows | None:
     """The rows with NaN or infinite values, if there are any.
 
-    A sum is finite only if every term is, and is far cheaper than a test of each element.
+    With `lengths` the array holds the elements of rows that have so many each. A sum is finite only
+    if every term is, and is far cheaper than a test of each element.
     """
     if array.dtype.kind != "f" or array.size == 0:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(array.sum(dtype=np.float64)):
             return None
-    bad = ~np.isfinite(array.reshape(len(array), -1)).all(axis=1)
-    count = int(bad.sum())
-    if count == 0:  # the sum itself overflowed
+    bad = np.asarray(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
+    if not bad.any():  # the sum itself overflowed
         return None
+    count = int((bad if lengths is None else lists_with(bad, lengths)).sum())
     row = array.reshape(len(array), -1)[bad][0]
     value = row[~np.isfinite(row)][0]
     return BadRows(name, "NaN or infinite values", count, str(value), "not finite")
 
 
-def too_large(name: str, array: Array, stored: Array) -> BadRows | None:
+def too_large(
+    name: str, array: Array, stored: Array, lengths: Array | None = None
+) -> BadRows | None:
     """The rows that a lower precision made infinite, if there are any."""
     if stored.dtype.itemsize >= array.dtype.itemsize:
         return None
-    found = not_finite(name, stored)
+    found = not_finite(name, stored, lengths)
     if found is None:
         return None
     example = str(array[~np.isfinite(stored)][0])

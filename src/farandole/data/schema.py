@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,8 +26,13 @@ class Columns:
         extra = [name for name in (self.weight, self.validation) if name is not None]
         return tuple(dict.fromkeys([*self.features, *self.labels, *extra]))
 
-    def check(self, schema: pa.Schema) -> None:
-        """Raise unless every column exists exactly once and has a type that becomes a tensor."""
+    def check(self, schema: pa.Schema, axes: Sequence[int] | None = None) -> None:
+        """Raise unless every column exists exactly once and has a type that becomes a tensor.
+
+        `axes` says how many axes of each feature may vary in size. Where the network isn't known
+        yet, it is None, and a feature may be anything that some network takes.
+        """
+        vary = dict(zip(self.features, axes, strict=True)) if axes is not None else {}
         for name in self.names:
             found = [field for field in schema if field.name == name]
             if not found:
@@ -35,7 +41,14 @@ class Columns:
                 raise InputError(
                     f"There are {len(found)} columns named {name!r}. Rename or drop all but one."
                 )
-            check_type(name, found[0].type)
+            known = axes is not None or name not in self.features
+            check_type(name, found[0].type, vary.get(name, 0) if known else None)
+        both = [name for name in self.labels if vary.get(name)]
+        if both:
+            raise InputError(
+                f"Column {both[0]!r} is a label, so its rows must have one size, but as a feature "
+                "the network takes it with sizes that vary. Make a copy of it that has one size."
+            )
         self._check_parts(schema)
 
     def _check_parts(self, schema: pa.Schema) -> None:
@@ -59,6 +72,12 @@ def is_vector(kind: pa.DataType) -> bool:
         "indices",
         "values",
     }
+
+
+def is_image(kind: pa.DataType) -> bool:
+    """Whether this is how an image of Spark's own reader looks in Arrow."""
+    parts = {"origin", "height", "width", "nChannels", "mode", "data"}
+    return pa.types.is_struct(kind) and {f.name for f in kind} == parts
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -87,8 +106,10 @@ def is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def check_type(name: str, kind: pa.DataType) -> None:
+def check_type(name: str, kind: pa.DataType, axes: int | None = 0) -> None:
     """Raise unless a column of this Arrow type can become a tensor, and say what to do instead.
+
+    With `axes` that vary in size, its rows must have that many; None stands for any number.
 
     >>> check_type("age", pa.int64())
     >>> check_type("city", pa.string())
@@ -96,12 +117,27 @@ def check_type(name: str, kind: pa.DataType) -> None:
     ...
     farandole.errors.InputError: Column 'city' holds strings, ...
     """
-    inner = kind
-    while is_list(inner) or pa.types.is_dictionary(inner):
-        inner = inner.value_type
-    if is_number(inner) or is_vector(inner) or is_bytes(inner) or _is_tensor(inner):
+    if is_image(kind) and axes in (None, 2):
         return
-    raise InputError(f"Column {name!r} holds {_advice(inner)}")
+    inner, depth = kind, 0
+    while is_list(inner) or pa.types.is_dictionary(inner):
+        depth += is_list(inner)
+        inner = inner.value_type
+    if not (is_number(inner) or is_vector(inner) or is_bytes(inner) or _is_tensor(inner)):
+        raise InputError(f"Column {name!r} holds {_advice(inner)}")
+    depth += len(inner.shape) if _is_tensor(inner) else not is_number(inner)
+    encoded = is_bytes(kind) and axes == 2
+    if axes and depth < axes and not encoded:
+        raise InputError(
+            f"Column {name!r} holds {kind}, of which {depth} axes can vary, but the network takes "
+            f"it with {axes} (see its ragged_axes). {_EXPECTED.get(axes, '')}".rstrip()
+        )
+
+
+_EXPECTED = {
+    1: "Give it arrays, vectors or bytes.",
+    2: "Give it arrays of arrays, encoded images or those of Spark's image reader.",
+}
 
 
 def _is_tensor(kind: pa.DataType) -> bool:

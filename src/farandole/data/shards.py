@@ -1,20 +1,13 @@
-"""A worker's rows on its own disk, memory-mapped: no second store, no limit by memory.
-
-Files are unlinked as soon as they are open, so that nothing can be left behind, not even
-by a process that is killed.
-"""
+"""A worker's rows on its own disk, memory-mapped: no second store, no limit by memory."""
 
 from __future__ import annotations
 
-import mmap
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +21,12 @@ from farandole.data.columns import (
     to_numpy,
     too_large,
 )
+from farandole.data.drive import Drive, RaggedDrive, mapped_bytes, scratch_folder
+from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once, to_ragged
+from farandole.data.ragged_tensor import RaggedTensor
+from farandole.ragged import Ragged
+
+__all__ = ["KEY", "RESIDENT_LIMIT", "Shard", "Storage", "scratch_folder", "write_shard"]
 
 Array = np.ndarray[Any, Any]
 KEY = "__farandole_key"
@@ -45,6 +44,10 @@ class Storage:
 
     floating: str = "float32"
     """All floating-point columns are kept in the precision of the network."""
+    axes: Mapping[str, int] = field(default_factory=dict)
+    """The columns whose rows may differ in size, and along how many axes."""
+    gray: bool = False
+    """Whether images are kept without colors."""
 
     def dtype(self, array: Array) -> np.dtype[Any]:
         """Floating-point numbers take the network's precision; all else keeps its own."""
@@ -56,49 +59,6 @@ class Storage:
             return array.astype(self.dtype(array), copy=False)
 
 
-class Drive:
-    """One growing array on disk."""
-
-    def __init__(self, folder: str) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-        self.dtype: np.dtype[Any] | None = None
-        self.shape: tuple[int, ...] = ()
-        self.rows = 0
-        self._map: mmap.mmap | None = None
-
-    def shape_if_known(self) -> tuple[int, ...] | None:
-        """The shape of a row, once there is one."""
-        return None if self.dtype is None else self.shape
-
-    def append(self, array: Array) -> None:
-        """Add rows at the end."""
-        self.dtype, self.shape = array.dtype, array.shape[1:]
-        _write_all(self._file, np.ascontiguousarray(array))
-        self.rows += len(array)
-
-    def tensor(self) -> torch.Tensor:
-        """All rows as one tensor over the mapped file."""
-        if self.dtype is None or self.rows == 0:
-            return torch.empty((0, *self.shape))
-        size = self.rows * int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-        if size == 0:
-            return torch.empty((self.rows, *self.shape))
-        self._map = mmap.mmap(self._file.fileno(), size)
-        if hasattr(mmap, "MADV_RANDOM"):  # no read-ahead: rows are visited in random order
-            self._map.madvise(mmap.MADV_RANDOM)
-        array = np.frombuffer(self._map, self.dtype).reshape(self.rows, *self.shape)
-        return torch.from_numpy(array)
-
-    def release(self) -> None:
-        """Give resident pages back; they stay in the page cache while there is room."""
-        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED)
-
-    def close(self) -> None:
-        """Close the file; the mapping goes with the last tensor over it."""
-        self._file.close()
-
-
 @dataclass
 class Shard:
     """All rows of one worker: a tensor a column, and their keys."""
@@ -106,7 +66,18 @@ class Shard:
     columns: dict[str, torch.Tensor]
     keys: Array
     problems: list[BadRows] = field(default_factory=list)
-    drives: list[Drive] = field(default_factory=list)
+    drives: list[Drive | RaggedDrive] = field(default_factory=list)
+    ragged: dict[str, RaggedTensor] = field(default_factory=dict)
+    """The columns whose rows differ in size."""
+    refusal: str = ""
+    """Why rows were not even looked at."""
+
+    @classmethod
+    def refused(cls, refusal: str, batches: Iterable[pa.RecordBatch]) -> Shard:
+        """A shard of nothing, since there is no use for these rows: they are only drained."""
+        for _ in batches:
+            pass
+        return cls({}, np.empty(0, np.int64), refusal=refusal)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -114,32 +85,53 @@ class Shard:
     @cached_property
     def nbytes(self) -> int:
         """The size of all columns."""
-        return sum(column.nbytes for column in self.columns.values())
+        fixed = sum(column.nbytes for column in self.columns.values())
+        return fixed + sum(column.nbytes for column in self.ragged.values())
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of one row of a column."""
+    def shape(self, name: str) -> tuple[int | None, ...]:
+        """The shape of one row of a column: None for an axis that varies."""
+        if name in self.ragged:
+            return self.ragged[name].shape
         return tuple(self.columns[name].shape[1:])
 
-    def take(self, name: str, rows: torch.Tensor) -> torch.Tensor:
-        """Some rows of a column.
+    def take(self, name: str, rows: torch.Tensor | slice) -> torch.Tensor | Ragged:
+        """Some rows of a column: by number, or as a slice, which copies nothing."""
+        if name not in self.ragged:
+            return self.take_tensor(name, rows)
+        column = self.ragged[name]
+        if isinstance(rows, slice):
+            self._keep_to_limit()
+            return column.part(rows)
+        small = self.nbytes <= RESIDENT_LIMIT
+        return column.take(rows, None if small else self._keep_to_limit)
+
+    def take_tensor(self, name: str, rows: torch.Tensor | slice) -> torch.Tensor:
+        """Some rows of a column that has one size.
 
         Touching a row maps the pages around it too, up to 2 MB of them, so those of a large
         shard are taken a few at a time, with a look at resident memory in between.
         """
         column = self.columns[name]
+        if isinstance(rows, slice):
+            self._keep_to_limit()
+            return column[rows]
         if self.nbytes <= RESIDENT_LIMIT or len(rows) == 0:
             return column.index_select(0, rows)
         return torch.cat([self._take_some(column, some) for some in rows.split(_ROWS_AT_ONCE)])
 
     def _take_some(self, column: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        if _mapped_bytes() > RESIDENT_LIMIT:
+        self._keep_to_limit()
+        return column.index_select(0, rows)
+
+    def _keep_to_limit(self) -> None:
+        if self.nbytes > RESIDENT_LIMIT and mapped_bytes() > RESIDENT_LIMIT:
             for drive in self.drives:
                 drive.release()
-        return column.index_select(0, rows)
 
     def close(self) -> None:
         """Drop the tensors and the files behind them."""
         self.columns.clear()
+        self.ragged.clear()
         for drive in self.drives:
             drive.close()
 
@@ -148,88 +140,98 @@ def write_shard(batches: Iterable[pa.RecordBatch], names: Sequence[str], storage
     """Drain Arrow batches into a shard, noting every row that can't be used."""
     folder = scratch_folder()
     with ExitStack() as on_failure:
-        drives = {name: Drive(folder) for name in names}
-        for drive in drives.values():
-            on_failure.callback(drive.close)
-        keys, problems = _drain(batches, drives, storage)
-        columns = {name: drive.tensor() for name, drive in drives.items()}
+        writers = [_writer(name, folder, storage) for name in names]
+        for writer in writers:
+            on_failure.callback(writer.drive.close)
+        keys = [np.empty(0, np.int64)]
+        for batch in batches:
+            keys.append(np.asarray(batch.column(KEY).to_numpy(zero_copy_only=False)))
+            for writer in writers:
+                writer.write(batch.column(writer.name))
+        shard = Shard(
+            {one.name: one.drive.tensor() for one in writers if isinstance(one, _TensorWriter)},
+            np.concatenate(keys),
+            [bad for writer in writers for bad in writer.problems.found()],
+            [writer.drive for writer in writers],
+            {one.name: one.drive.tensor() for one in writers if isinstance(one, _RaggedWriter)},
+        )
         on_failure.pop_all()
-    return Shard(columns, keys, problems, list(drives.values()))
+    return shard
 
 
-def _drain(
-    batches: Iterable[pa.RecordBatch], drives: Mapping[str, Drive], storage: Storage
-) -> tuple[Array, list[BadRows]]:
-    keys: list[Array] = [np.empty(0, np.int64)]
-    problems = _Problems()
-    for batch in _slices(batches, drives):
-        keys.append(np.asarray(batch.column(KEY).to_numpy(zero_copy_only=False)))
-        for name, drive in drives.items():
-            known = drive.shape_if_known()
-            array = problems.convert(name, batch.column(name), known, storage)
-            if array is not None:
-                drive.append(array)
-    return np.concatenate(keys), problems.found()
-
-
-def _slices(batches: Iterable[pa.RecordBatch], names: Iterable[str]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        step = min(rows_at_once(batch.column(name)) for name in names)
-        for start in range(0, batch.num_rows, step):
-            yield batch.slice(start, step)
+def _writer(name: str, folder: str, storage: Storage) -> _TensorWriter | _RaggedWriter:
+    axes = storage.axes.get(name, 0)
+    if axes:
+        return _RaggedWriter(name, RaggedDrive(folder, axes), storage)
+    return _TensorWriter(name, Drive(folder), storage)
 
 
 class _Problems:
-    """Counts unusable rows over all batches, by column and kind."""
+    """Counts unusable rows of a column over all batches, by kind."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._first: dict[tuple[str, str], BadRows] = {}
+        self._counts: Counter[str] = Counter()
+        self._first: dict[str, BadRows] = {}
 
-    def convert(
-        self, name: str, column: pa.Array, shape: tuple[int, ...] | None, storage: Storage
-    ) -> Array | None:
-        try:
-            array = to_numpy(name, column)
-        except BadColumn as bad:
-            self._note(bad.rows)
-            return None
-        if shape is not None and array.shape[1:] != shape:
-            example = f"shape {array.shape[1:]} where another row has {shape}"
-            self._note(BadRows(name, "another size", len(array), example))
-            return None
-        stored = storage.cast(array)
-        bad_rows = not_finite(name, array) or too_large(name, array, stored)
-        if bad_rows is not None:
-            self._note(bad_rows)
-        return stored
-
-    def _note(self, rows: BadRows) -> None:
-        self._counts[rows.column, rows.problem] += rows.count
-        self._first.setdefault((rows.column, rows.problem), rows)
+    def note(self, rows: BadRows | None) -> None:
+        if rows is not None:
+            self._counts[rows.problem] += rows.count
+            self._first.setdefault(rows.problem, rows)
 
     def found(self) -> list[BadRows]:
         return [replace(self._first[key], count=count) for key, count in self._counts.items()]
 
 
-def scratch_folder() -> str:
-    """Where shards live: Spark's own scratch disk on an executor, else the temporary folder."""
-    for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
-        if folder and os.access(folder, os.W_OK):
-            return folder
-    return tempfile.gettempdir()
+class _TensorWriter:
+    """Writes a column whose rows have one size."""
+
+    def __init__(self, name: str, drive: Drive, storage: Storage) -> None:
+        self.name, self.drive, self._storage = name, drive, storage
+        self.problems = _Problems()
+
+    def write(self, column: pa.Array) -> None:
+        for part in _parts(column, rows_at_once(column)):
+            try:
+                self._append(to_numpy(self.name, part))
+            except BadColumn as bad:
+                self.problems.note(bad.rows)
+
+    def _append(self, array: Array) -> None:
+        shape = self.drive.shape_if_known()
+        if shape is not None and array.shape[1:] != shape:
+            example = f"shape {array.shape[1:]} where another row has {shape}"
+            raise BadColumn(BadRows(self.name, "another size", len(array), example, "size"))
+        stored = self._storage.cast(array)
+        self.problems.note(not_finite(self.name, array) or too_large(self.name, array, stored))
+        self.drive.append(stored)
 
 
-def _write_all(file: IO[bytes], array: Array) -> None:
-    view = memoryview(array.reshape(-1).view(np.uint8).data) if array.size else memoryview(b"")
-    while len(view):  # an unbuffered write may be partial
-        view = view[file.write(view) :]
+class _RaggedWriter:
+    """Writes a column whose rows differ in size."""
+
+    def __init__(self, name: str, drive: RaggedDrive, storage: Storage) -> None:
+        self.name, self.drive, self._storage = name, drive, storage
+        self.problems = _Problems()
+
+    def write(self, column: pa.Array) -> None:
+        axes = self._storage.axes[self.name]
+        for part in _parts(column, ragged_rows_at_once(column, axes)):
+            try:
+                self._append(to_ragged(self.name, part, axes, gray=self._storage.gray))
+            except BadColumn as bad:
+                self.problems.note(bad.rows)
+
+    def _append(self, rows: RaggedArray) -> None:
+        name, values, lengths = self.name, rows.values, rows.lengths
+        shape = self.drive.shape_if_known()
+        if rows.has_element_shape and shape is not None and values.shape[1:] != shape:
+            example = f"elements of shape {values.shape[1:]} where another row has {shape}"
+            raise BadColumn(BadRows(name, "another size", int((lengths > 0).sum()), example))
+        stored = self._storage.cast(values)
+        found = not_finite(name, values, lengths) or too_large(name, values, stored, lengths)
+        self.problems.note(found)
+        self.drive.append(replace(rows, values=stored))
 
 
-def _mapped_bytes() -> int:
-    """Resident bytes of this process that belong to files; 0 where that can't be known."""
-    try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[2]) * mmap.PAGESIZE
-    except OSError:
-        return 0
+def _parts(column: pa.Array, step: int) -> Iterator[pa.Array]:
+    return (column.slice(start, step) for start in range(0, len(column), step))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,12 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
+from farandole.artifact.signature import Shape
 from farandole.data.columns import BadColumn, rows_at_once, to_numpy
+from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once
 from farandole.errors import InputError
+from farandole.inference.varying import as_varying, chunks, ragged_column
+from farandole.ragged import Ragged
 
 Array = np.ndarray[Any, Any]
 
@@ -52,20 +56,28 @@ class Predictor:
     def __call__(self, data: Any) -> Prediction:
         """Predict for a pandas DataFrame, an Arrow table or batch, or a mapping of columns."""
         names = self.signature.features
-        if isinstance(data, torch.Tensor | np.ndarray) and len(names) == 1:
+        if isinstance(data, torch.Tensor | np.ndarray | Ragged) and len(names) == 1:
             data = {names[0]: data}
         missing = [name for name in names if name not in _column_names(data)]
         if missing:
             raise InputError(f"There is no column {missing[0]!r} to predict from.")
-        return self.predict_columns([_as_column(name, data[name]) for name in names])
+        columns = [
+            as_varying(name, data[name], axes) if axes else _as_column(name, data[name])
+            for name, axes in zip(names, self.signature.axes, strict=True)
+        ]
+        return self.predict_columns(columns)
 
     def predict_columns(self, columns: Sequence[Any]) -> Prediction:
         """Predict for columns in the order of the signature, as NumPy or Arrow arrays."""
         lengths = [len(column) for column in columns]
         if len(set(lengths)) > 1:
             raise InputError(f"The columns have different lengths: {lengths}.")
-        arrow = [column for column in columns if not isinstance(column, np.ndarray)]
-        step = min([rows_at_once(column) for column in arrow], default=max(lengths[0], 1))
+        arrow = [
+            ragged_rows_at_once(column, axes) if axes else rows_at_once(column)
+            for column, axes in zip(columns, self.signature.axes, strict=True)
+            if isinstance(column, pa.Array | pa.ChunkedArray)
+        ]
+        step = min([*arrow, max(lengths[0], 1)])
         outputs = [
             output
             for start in range(0, lengths[0], step)
@@ -76,37 +88,37 @@ class Predictor:
         return self._finish(raw if raw.dim() == 2 else raw.reshape(len(raw), -1))
 
     def _outputs(self, columns: Sequence[Any]) -> Iterator[torch.Tensor]:
+        about = self.signature
         arrays = [
             self._checked(name, column, shape, dtype)
             for name, column, shape, dtype in zip(
-                self.signature.features,
-                columns,
-                self.signature.shapes,
-                self.signature.dtypes,
-                strict=True,
+                about.features, columns, about.shapes, about.dtypes, strict=True
             )
         ]
-        for start in range(0, len(arrays[0]), self._rows_at_once):
-            yield self._forward(arrays, start)
+        for part in chunks(arrays, self._rows_at_once):
+            yield self._forward([_argument(array[part]) for array in arrays])
 
-    def _forward(self, arrays: Sequence[Array], start: int) -> torch.Tensor:
-        parts = [_tensor(array[start : start + self._rows_at_once]) for array in arrays]
+    def _forward(self, parts: Sequence[torch.Tensor | Ragged]) -> torch.Tensor:
         with torch.inference_mode():
             output = self.network(*self.signature.arguments(parts))
         first: torch.Tensor = output[0] if isinstance(output, tuple | list) else output
         return first
 
-    def _checked(self, name: str, column: Any, shape: tuple[int, ...], dtype: str) -> Array:
+    def _checked(self, name: str, column: Any, shape: Shape, dtype: str) -> Array | RaggedArray:
+        fixed = tuple(size for size in shape if size is not None)
+        axes = len(shape) - len(fixed)
         try:
+            if axes:
+                rows = ragged_column(name, column, axes, gray=not fixed)
+                if not rows.has_element_shape:
+                    rows = replace(rows, values=rows.values.reshape(0, *fixed))
+                _same_shape(name, rows.values, fixed, "an element")
+                return replace(rows, values=_of_kind(name, rows.values, dtype, exactly=True))
             array = column if isinstance(column, np.ndarray) else to_numpy(name, column)
         except BadColumn as bad:
             raise InputError(f"{bad.rows} Drop or fill them before predicting.") from None
-        if len(array) and array.shape[1:] != shape:
-            raise InputError(
-                f"Column {name!r} has shape {array.shape[1:]} a row, but the network was trained "
-                f"on {shape}."
-            )
-        return _of_kind(name, array, dtype).reshape(len(array), *shape)
+        _same_shape(name, array, fixed, "a row")
+        return _of_kind(name, array, dtype).reshape(len(array), *fixed)
 
     def _finish(self, raw: torch.Tensor) -> Prediction:
         head = self.signature.head
@@ -119,8 +131,15 @@ class Predictor:
             probability = torch.cat([1 - positive, positive], dim=1)
         else:
             probability = torch.softmax(raw, 1) if head == "softmax" else raw.exp()
-        classes = probability.argmax(1).double()
+        classes = self._winners(probability).double()
         return Prediction(raw.numpy(), probability.numpy(), classes.numpy())
+
+    def _winners(self, probability: torch.Tensor) -> torch.Tensor:
+        if not self.signature.thresholds:
+            return probability.argmax(1)
+        scaled = probability / torch.tensor(self.signature.thresholds, dtype=probability.dtype)
+        # A class with the threshold 0 always wins, unless its probability is 0 as well.
+        return scaled.nan_to_num(nan=-1.0, posinf=torch.inf).argmax(1)
 
 
 def _column_names(data: Any) -> Sequence[str]:
@@ -139,20 +158,40 @@ def _as_column(name: str, column: Any) -> Any:
     return np.asarray(column)
 
 
-def _of_kind(name: str, array: Array, dtype: str) -> Array:
-    """Integers where the network was trained on them, floating-point numbers where on those."""
+def _same_shape(name: str, array: Array, shape: tuple[int, ...], of_what: str) -> None:
+    if len(array) and array.shape[1:] != shape:
+        raise InputError(
+            f"Column {name!r} has shape {array.shape[1:]} {of_what}, but the network was trained "
+            f"on {shape}."
+        )
+
+
+def _of_kind(name: str, array: Array, dtype: str, *, exactly: bool = False) -> Array:
+    """Integers where the network was trained on them, floating-point numbers where on those.
+
+    Or `exactly` the integers that it was trained on: to a network, bytes may be colors.
+    """
     if array.dtype.kind not in "biuf":
         raise InputError(f"Column {name!r} holds {array.dtype}, expected {dtype}.")
     integral = not dtype.startswith("float")
-    if integral is (array.dtype.kind != "f"):
+    same = integral is (array.dtype.kind != "f")
+    if array.dtype == dtype or (same and not (integral and exactly)):
         return array
-    cast = array.astype(dtype)
+    with np.errstate(invalid="ignore"):
+        cast = array.astype(dtype)
     if integral and (cast != array).any():
         example = array[cast != array].flat[0]
         raise InputError(
-            f"Column {name!r} holds {example}, but the network was trained on whole numbers."
+            f"Column {name!r} holds {example}, but the network was trained on whole numbers "
+            f"({dtype})."
         )
     return cast
+
+
+def _argument(rows: Array | RaggedArray) -> torch.Tensor | Ragged:
+    if isinstance(rows, RaggedArray):
+        return Ragged(_tensor(rows.values), _tensor(rows.sizes))
+    return _tensor(rows)
 
 
 def _tensor(array: Array) -> torch.Tensor:

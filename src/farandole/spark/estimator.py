@@ -10,20 +10,11 @@ from pyspark.ml import Estimator, Model
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 from torch import nn
 
-from farandole import _spark
 from farandole.artifact import Artifact, Signature
-from farandole.data.schema import Columns
-from farandole.data.source import quoted
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
 from farandole.fit import train
-from farandole.inference.udf import (
-    PREDICTION,
-    PROBABILITY,
-    RAW,
-    PackedPredictor,
-    prediction_udf,
-)
+from farandole.inference.udf import PackedPredictor
 from farandole.result import history_frame
 from farandole.spark.io import (
     EstimatorReader,
@@ -33,12 +24,11 @@ from farandole.spark.io import (
     local_path,
 )
 from farandole.spark.params import EstimatorParams, ModelParams, set_checked
+from farandole.spark.prediction import Output, class_outputs, value_outputs, with_predictions
 from farandole.training import losses
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-_STRUCT = "__farandole_prediction"
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
@@ -96,43 +86,19 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         return self._parcel
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        features = self.chosen_features()
-        Columns(tuple(features)).check(_spark.arrow_schema(dataset))
         self.check_outputs(dataset.columns, self.signature.is_classifier)
-        from pyspark.sql import functions as F
+        features = self.chosen_features()
+        return with_predictions(dataset, features, self._packed, self.signature, self._outputs())
 
-        columns = [F.col(quoted(name)) for name in features]
-        _spark.use_this_python(dataset.sparkSession)
-        predicted = prediction_udf(self._packed, self.signature)(*columns).alias(_STRUCT)
-        rows = _by_row(dataset).select("*", predicted)
-        return rows.select("*", *self._outputs()).drop(_STRUCT)
-
-    def _outputs(self) -> list[Column]:
-        """The columns to add; an empty name leaves one out."""
-        from pyspark.ml.functions import array_to_vector
-        from pyspark.sql import functions as F
-
-        wanted: list[tuple[str, str, dict[str, Any]]]
-        signature, column = self.signature, self.getOrDefault("predictionCol")
-        if signature.is_classifier:
-            classes = signature.num_classes
-            group = {"num_attrs": classes}
-            wanted = [
-                (self.getOrDefault("rawPredictionCol"), RAW, group),
-                (self.getOrDefault("probabilityCol"), PROBABILITY, group),
-                (column, PREDICTION, {"type": "nominal", "num_vals": classes, "name": column}),
-            ]
-        elif signature.outputs > 1:
-            wanted = [(column, PREDICTION, {"num_attrs": signature.outputs})]
-        else:
-            wanted = [(column, PREDICTION, {"type": "numeric", "name": column})]
-        columns = []
-        for name, field, attributes in wanted:
-            column = F.col(f"{_STRUCT}.{field}")
-            value = array_to_vector(column) if "num_attrs" in attributes else column
-            if name:
-                columns.append(value.alias(name, metadata={"ml_attr": attributes}))
-        return columns
+    def _outputs(self) -> list[Output]:
+        signature, prediction = self.signature, self.getOrDefault("predictionCol")
+        if not signature.is_classifier:
+            return value_outputs(prediction, signature.outputs)
+        raw, probability = (
+            self.getOrDefault("rawPredictionCol"),
+            self.getOrDefault("probabilityCol"),
+        )
+        return class_outputs(raw, probability, prediction, signature.num_classes)
 
     def write(self) -> MLWriter:
         """A writer of a folder of safetensors and JSON."""
@@ -212,17 +178,3 @@ class TorchEstimator(
     def read(cls) -> MLReader[TorchEstimator]:
         """A reader that runs no code from the folder."""
         return EstimatorReader(cls)
-
-
-def _by_row(dataset: DataFrame) -> DataFrame:
-    """The same rows, in a plan that hands them on one by one if there are vectors.
-
-    Where Spark 4.3 reads files by the batch, its Python UDFs keep to batches, which can't hold
-    vectors. A filter that its optimizer can't see through, but may still push down, ends those.
-    """
-    from pyspark.sql import functions as F
-
-    for field in dataset.schema:
-        if '"udt"' in field.json() and dataset.columns.count(field.name) == 1:
-            return dataset.where(F.hash(F.col(quoted(field.name)).isNull()) >= -(2**31))
-    return dataset

@@ -56,7 +56,7 @@ def allow_pickle() -> Iterator[None]:
         _trusting.reset(token)
 
 
-class _Writer(MLWriter):
+class Writer(MLWriter):
     """Overwrites under Spark Connect too, where pyspark.ml's own way needs a JVM."""
 
     def save(self, path: str) -> None:
@@ -81,7 +81,7 @@ class _Writer(MLWriter):
             target.delete_dir(inside)
 
 
-class ModelWriter(_Writer):
+class ModelWriter(Writer):
     """Writes a TorchModel."""
 
     def __init__(self, model: Any) -> None:
@@ -93,7 +93,7 @@ class ModelWriter(_Writer):
         pickles = bool(self._model.getOrDefault("allowPickle"))
         with writing(self.sparkSession, path) as folder:
             self._model.artifact.save(folder / "network", allow_pickle=pickles)
-        _write_metadata(self._model, path, self.sparkSession)
+        write_metadata(self._model, path, self.sparkSession)
 
 
 class ModelReader(MLReader[Any]):
@@ -105,7 +105,7 @@ class ModelReader(MLReader[Any]):
 
     def load(self, path: str) -> Any:
         """Params, then the network."""
-        metadata = _metadata(path, self.sparkSession, self._cls)
+        metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
         with reading(self.sparkSession, path) as folder:
             artifact = Artifact.load(folder / "network", allow_pickle=_trusting.get())
         model = self._cls(artifact)
@@ -114,7 +114,7 @@ class ModelReader(MLReader[Any]):
         return model
 
 
-class EstimatorWriter(_Writer):
+class EstimatorWriter(Writer):
     """Writes a TorchEstimator."""
 
     def __init__(self, estimator: Params) -> None:
@@ -134,7 +134,7 @@ class EstimatorWriter(_Writer):
                 ):
                     objects[param.name] = value
             self._write_objects(folder, objects)
-        _write_metadata(self._estimator, path, self.sparkSession, plain)
+        write_metadata(self._estimator, path, self.sparkSession, plain)
 
     def _write_objects(self, folder: Path, objects: dict[str, Any]) -> None:
         if not objects:
@@ -158,7 +158,7 @@ class EstimatorReader(MLReader[Any]):
 
     def load(self, path: str) -> Any:
         """Params, modules, and pickled objects if they are trusted."""
-        metadata = _metadata(path, self.sparkSession, self._cls)
+        metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
         estimator = self._cls()
         estimator._resetUid(metadata["uid"])
         DefaultParamsReader.getAndSetParams(estimator, metadata)
@@ -212,33 +212,47 @@ def _read_module(folder: Path) -> nn.Module:
     return module.train()
 
 
-def _write_metadata(
+def write_metadata(
     stage: Params, path: str, session: SparkSession, params: dict[str, Any] | None = None
 ) -> None:
     """What `DefaultParamsWriter` writes; on a local disk by hand, and still readable by Spark."""
+    if local_path(session, path) is None:
+        DefaultParamsWriter.saveMetadata(stage, path, session, paramMap=params)
+    else:
+        write_metadata_text(_spark.stage_metadata(stage, session, params), path, session)
+
+
+def write_metadata_text(text: str, path: str, session: SparkSession) -> None:
+    """One line of JSON where every pyspark.ml stage has it."""
     local = local_path(session, path)
     if local is None:
-        DefaultParamsWriter.saveMetadata(stage, path, session, paramMap=params)
+        session.createDataFrame([(text,)], ["value"]).coalesce(1).write.text(f"{path}/metadata")
         return
     folder = local / "metadata"
     folder.mkdir()
-    (folder / "part-00000").write_text(_spark.stage_metadata(stage, session, params) + "\n")
+    (folder / "part-00000").write_text(text + "\n")
     (folder / "_SUCCESS").touch()
 
 
-def _metadata(path: str, session: SparkSession, cls: type) -> dict[str, Any]:
+def read_metadata(path: str, session: SparkSession, *expected: str) -> dict[str, Any]:
+    """The metadata of a saved stage, which has to be of one of the expected classes."""
     local = local_path(session, path)
     if local is None:
         metadata = dict(DefaultParamsReader.loadMetadata(path, session))
     else:
         lines = [file.read_text() for file in sorted(local.glob("metadata/part-*"))]
         if not any(lines):
-            raise ArtifactError(f"{path!r} holds no saved {cls.__name__}.")
+            kind = expected[0].rpartition(".")[2]
+            raise ArtifactError(f"{path!r} holds no saved {kind}.")
         metadata = json.loads("".join(lines))
-    expected = f"{cls.__module__}.{cls.__name__}"
-    if metadata["class"] != expected:
-        raise ArtifactError(f"{path!r} holds a {metadata['class']}, and not a {expected}.")
+    if metadata["class"] not in expected:
+        raise ArtifactError(f"{path!r} holds a {metadata['class']}, and not a {expected[0]}.")
     return metadata
+
+
+def class_name(cls: type) -> str:
+    """The name under which a stage is saved."""
+    return f"{cls.__module__}.{cls.__name__}"
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.ml.param import Param, Params, TypeConverters
 from pyspark.ml.param.shared import (
@@ -26,8 +26,8 @@ from farandole.launch import DEFAULT_TIMEOUT
 from farandole.training.recipe import Recipe
 
 Converter = Callable[[Any], Any]
-_int, _float = TypeConverters.toInt, TypeConverters.toFloat
-_text, _bool = TypeConverters.toString, TypeConverters.toBoolean
+whole, floating = TypeConverters.toInt, TypeConverters.toFloat
+text, boolean = TypeConverters.toString, TypeConverters.toBoolean
 _any = TypeConverters.identity
 _texts = TypeConverters.toListString
 
@@ -47,50 +47,55 @@ class Row:
     doc: str
     default: Any = _UNSET
 
+    @property
+    def has_default(self) -> bool:
+        """Whether there is a value to begin with."""
+        return self.default is not _UNSET
+
 
 RECIPE_ROWS: dict[str, Row] = {
     "loss": Row(_any, "a name, a torch loss, a callable, or a list with one for each label"),
     "optimizer": Row(_any, "a name, a torch.optim class, or a callable that takes the parameters"),
     "optimizer_options": Row(_any, "further arguments of the optimizer, as a dict"),
-    "learning_rate": Row(_float, "the learning rate"),
-    "epochs": Row(_int, "passes over the data"),
-    "batch_size": Row(_int, "rows of one global batch, shared by all workers"),
-    "shuffle": Row(_bool, "whether every epoch has its own order; else the DataFrame's is kept"),
-    "seed": Row(_int, "seed of shuffling, validation split and dropout"),
+    "learning_rate": Row(floating, "the learning rate"),
+    "epochs": Row(whole, "passes over the data"),
+    "batch_size": Row(whole, "rows of one global batch, shared by all workers"),
+    "shuffle": Row(boolean, "whether every epoch has its own order; else the DataFrame's is kept"),
+    "seed": Row(whole, "seed of shuffling, validation split and dropout"),
     "metrics": Row(_any, "names or torchmetrics objects; None: what suits the loss"),
     "class_weights": Row(_any, "a weight for each class"),
-    "clip_norm": Row(_optional(_float), "clip the norm of the gradient"),
-    "clip_value": Row(_optional(_float), "clip each element of the gradient"),
-    "accumulation": Row(_int, "batches that are summed into one update"),
+    "clip_norm": Row(_optional(floating), "clip the norm of the gradient"),
+    "clip_value": Row(_optional(floating), "clip each element of the gradient"),
+    "accumulation": Row(whole, "batches that are summed into one update"),
     "schedule": Row(_any, "a learning-rate schedule's name, or a torch scheduler factory"),
-    "schedule_per": Row(_text, "whether the schedule moves with each 'step' or 'epoch'"),
-    "warmup": Row(_int, "updates over which the learning rate rises from nothing"),
-    "precision": Row(_text, "'float32', or 'bfloat16' for autocast"),
-    "patience": Row(_optional(_int), "epochs without improvement after which to stop"),
-    "monitor": Row(_optional(_text), "the history column to watch for early stopping"),
-    "monitor_mode": Row(_optional(_text), "'min' or 'max': which of its values are better"),
-    "min_delta": Row(_float, "the least change that counts as an improvement"),
-    "restore_best": Row(_bool, "keep the best epoch's weights after early stopping"),
-    "max_steps": Row(_optional(_int), "updates after which to stop"),
-    "max_seconds": Row(_optional(_float), "seconds of training after which to stop"),
-    "stop_on_nan": Row(_bool, "stop when the loss becomes NaN or infinite"),
+    "schedule_per": Row(text, "whether the schedule moves with each 'step' or 'epoch'"),
+    "warmup": Row(whole, "updates over which the learning rate rises from nothing"),
+    "precision": Row(text, "'float32', or 'bfloat16' for autocast"),
+    "patience": Row(_optional(whole), "epochs without improvement after which to stop"),
+    "monitor": Row(_optional(text), "the history column to watch for early stopping"),
+    "monitor_mode": Row(_optional(text), "'min' or 'max': which of its values are better"),
+    "min_delta": Row(floating, "the least change that counts as an improvement"),
+    "restore_best": Row(boolean, "keep the best epoch's weights after early stopping"),
+    "max_steps": Row(_optional(whole), "updates after which to stop"),
+    "max_seconds": Row(_optional(floating), "seconds of training after which to stop"),
+    "stop_on_nan": Row(boolean, "stop when the loss becomes NaN or infinite"),
 }
 
 ESTIMATOR_ROWS: dict[str, Row] = {
     "network": Row(_any, "the torch module to train; it is not changed"),
-    "numWorkers": Row(_int, "how many tasks train together", 1),
+    "numWorkers": Row(whole, "how many tasks train together", 1),
     "labelCols": Row(_texts, "several label columns, in place of labelCol"),
-    "validationFraction": Row(_float, "the fraction of rows to validate on, chosen by the seed"),
+    "validationFraction": Row(floating, "the fraction of rows to validate on, chosen by the seed"),
     "strategy": Row(_any, "how workers share the work", "allreduce"),
     "initialWeights": Row(_any, "a state dict, a module, a model or a saved network's path"),
-    "timeout": Row(_float, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
-    "progress": Row(_bool, "whether to show progress", True),
+    "timeout": Row(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
+    "progress": Row(boolean, "whether to show progress", True),
     "observer": Row(_any, "is called with every event on the driver", None),
 }
 
 MODEL_ROWS: dict[str, Row] = {
     "featuresCols": Row(_texts, "several feature columns, in place of featuresCol"),
-    "allowPickle": Row(_bool, "let save() pickle what JSON can't describe", False),
+    "allowPickle": Row(boolean, "let save() pickle what JSON can't describe", False),
 }
 
 
@@ -104,7 +109,7 @@ def camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _with_accessors(cls: type[Params], name: str) -> None:
+def _with_accessors(cls: type[Params], name: str, setters: bool) -> None:
     """A getter and a setter, as every param of pyspark.ml has them."""
     suffix = name[0].upper() + name[1:]
 
@@ -117,20 +122,23 @@ def _with_accessors(cls: type[Params], name: str) -> None:
     get.__doc__ = f"The value of `{name}`, or its default."
     put.__doc__ = f"Set `{name}`."
     for method, function in ((f"get{suffix}", get), (f"set{suffix}", put)):
-        if not hasattr(cls, method):
+        if not hasattr(cls, method) and (setters or function is get):
             setattr(cls, method, function)
 
 
-def declare(rows: dict[str, Row]) -> Callable[[type[Params]], type[Params]]:
-    """A class decorator that adds the params of a table."""
+P = TypeVar("P", bound=Params)
 
-    def decorate(cls: type[Params]) -> type[Params]:
+
+def declare(rows: dict[str, Row], *, setters: bool = True) -> Callable[[type[P]], type[P]]:
+    """A class decorator that adds the params of a table, and accessors of all that there are."""
+
+    def decorate(cls: type[P]) -> type[P]:
         for name, row in rows.items():
             param: Param[Any] = Param(Params._dummy(), name, row.doc, row.convert)
             setattr(cls, name, param)
         inherited = [name for name in dir(cls) if isinstance(getattr(cls, name), Param)]
         for name in inherited:
-            _with_accessors(cls, name)
+            _with_accessors(cls, name, setters)
         return cls
 
     return decorate
@@ -180,7 +188,7 @@ class EstimatorParams(ModelParams, HasLabelCol, HasWeightCol, HasValidationIndic
         for field in fields(Recipe):
             self._setDefault(**{camel(field.name): getattr(Recipe(), field.name)})
         for name, row in ESTIMATOR_ROWS.items():
-            if row.default is not _UNSET:
+            if row.has_default:
                 self._setDefault(**{name: row.default})
 
     def recipe_options(self) -> dict[str, Any]:

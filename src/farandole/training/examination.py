@@ -7,23 +7,30 @@ then comes to the same verdict, with counts over the whole data set.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from farandole.artifact import Signature
+from farandole.artifact.signature import Shape, zeros
 from farandole.data.columns import BadRows
+from farandole.data.ragged_tensor import RaggedTensor
 from farandole.data.schema import Columns
-from farandole.data.shards import Shard
+from farandole.data.shards import Shard, Storage
 from farandole.errors import InputError
+from farandole.ragged import Ragged
 from farandole.training.losses import Kind, Loss
 from farandole.training.step import Batch, Stepper
+
+Extremes = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class UnusableRows(InputError):
@@ -35,7 +42,16 @@ class UnusableRows(InputError):
 
     def __str__(self) -> str:
         lines = [str(bad) for bad in self.problems]
-        return "\n".join([*lines, "Drop, fill or repair those rows first."])
+        advice = ["Drop, fill or repair those rows first."]
+        if any(bad.kind == "size" for bad in self.problems):
+            advice = [f"Drop, fill or repair those rows first. {VARYING}"]
+        return "\n".join([*lines, *advice])
+
+
+VARYING = (
+    "Features whose size is meant to vary need a network for that: farandole.networks.RNN, CNN or "
+    "GNN, or one of your own with `ragged_axes`."
+)
 
 
 @dataclass(frozen=True)
@@ -43,20 +59,30 @@ class Report:
     """What one worker knows about its rows."""
 
     rows: int
-    shapes: dict[str, tuple[int, ...]]
+    shapes: dict[str, Shape]
     dtypes: dict[str, str]
     problems: list[BadRows]
+    sizes: dict[str, Extremes] = field(default_factory=dict)
+    """Of each column whose rows differ in size, those of its smallest and its largest row."""
+    refusal: str = ""
 
     @classmethod
     def of(cls, shard: Shard) -> Report:
         """The facts of a shard; shapes are known only where there are rows."""
-        filled = shard.columns if len(shard) and not shard.problems else {}
+        if len(shard) == 0 or shard.problems:
+            return cls(len(shard), {}, {}, shard.problems, refusal=shard.refusal)
+        tensors = {**shard.columns, **{name: one.values for name, one in shard.ragged.items()}}
         return cls(
             len(shard),
-            {name: shard.shape(name) for name in filled},
-            {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in filled.items()},
+            {name: shard.shape(name) for name in tensors},
+            {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()},
             shard.problems,
+            {name: column.extremes() for name, column in shard.ragged.items()},
         )
+
+    def has_elements(self, name: str) -> bool:
+        """Whether rows of a column have any: without, one that varies doesn't know its shape."""
+        return name not in self.sizes or math.prod(self.sizes[name][1]) > 0
 
 
 def everybody(value: Any, size: int) -> list[Any]:
@@ -71,18 +97,43 @@ def everybody(value: Any, size: int) -> list[Any]:
 def check_reports(reports: Sequence[Report]) -> Report:
     """One report for the whole data set; raises if any row can't be used."""
     rows = sum(report.rows for report in reports)
+    for report in reports:
+        if report.refusal:
+            raise InputError(report.refusal)
     if rows == 0:
         raise InputError("There are no rows to train on: the data set is empty.")
     raise_for([bad for report in reports for bad in report.problems])
     filled = [report for report in reports if report.rows]
-    for report in filled[1:]:
-        for name, shape in report.shapes.items():
-            if shape != filled[0].shapes[name]:
-                raise InputError(
-                    f"Column {name!r}: {report.rows:,} rows have another size (shape {shape} where "
-                    f"other rows have {filled[0].shapes[name]})."
-                )
-    return replace(filled[0], rows=rows)
+    facts = {name: _agreed(name, filled) for name in filled[0].shapes}
+    return replace(
+        filled[0],
+        rows=rows,
+        shapes={name: report.shapes[name] for name, report in facts.items()},
+        dtypes={name: report.dtypes[name] for name, report in facts.items()},
+        sizes={name: _extremes([r.sizes[name] for r in filled]) for name in filled[0].sizes},
+    )
+
+
+def _agreed(name: str, reports: Sequence[Report]) -> Report:
+    """A report that knows the shape of a column, which all that know it have to share."""
+    knowing = [report for report in reports if report.has_elements(name)] or reports[:1]
+    wanted = knowing[0].shapes[name]
+    for report in knowing[1:]:
+        shape = report.shapes[name]
+        if shape != wanted:
+            advice = "" if None in shape else f" {VARYING}"
+            raise InputError(
+                f"Column {name!r}: {report.rows:,} rows have another size (shape {shape} where "
+                f"other rows have {wanted}).{advice}"
+            )
+    return knowing[0]
+
+
+def _extremes(found: Sequence[Extremes]) -> Extremes:
+    return (
+        min((smallest for smallest, _ in found), key=math.prod),
+        max((largest for _, largest in found), key=math.prod),
+    )
 
 
 def raise_for(problems: Sequence[BadRows]) -> None:
@@ -115,7 +166,7 @@ def sign(
     first_error: Exception | None = None
     for candidate in _ways(network, signature):
         try:
-            output = _probe(network, candidate)
+            output = _probe(network, candidate, report.sizes)
         except Exception as error:
             first_error = first_error or error
             continue
@@ -128,7 +179,7 @@ def sign(
 
 def _ways(network: nn.Module, signature: Signature) -> list[Signature]:
     """The ways to give columns to the network, the most literal first."""
-    several = len(signature.features) > _positional(network)
+    several = len(signature.features) > _positional(network) and not any(signature.axes)
     scalar = signature.shapes == ((),)
     has_integers = any(not dtype.startswith("float") for dtype in signature.dtypes)
     stacked = [True] if several else [False, True] if scalar else [False]
@@ -143,10 +194,10 @@ def _positional(network: nn.Module) -> int:
     return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
-def _probe(network: nn.Module, signature: Signature) -> Any:
+def _probe(network: nn.Module, signature: Signature, sizes: Mapping[str, Extremes]) -> Any:
     device = next((p.device for p in network.parameters()), torch.device("cpu"))
     with _only_looking(network):
-        return network(*[argument.to(device) for argument in signature.example()])
+        return network(*[argument.to(device) for argument in signature.example(sizes=sizes)])
 
 
 @contextmanager
@@ -162,11 +213,14 @@ def _only_looking(network: nn.Module) -> Iterator[None]:
 
 def zero_rows(report: Report, rows: int = 2) -> Shard:
     """Rows like those of the data set, all zero."""
-    columns = {
-        name: torch.zeros((rows, *shape), dtype=getattr(torch, report.dtypes[name]))
-        for name, shape in report.shapes.items()
-    }
-    return Shard(columns, np.arange(rows))
+    shard = Shard({}, np.arange(rows))
+    for name, shape in report.shapes.items():
+        column = zeros(shape, report.dtypes[name], rows, report.sizes.get(name))
+        if isinstance(column, Ragged):
+            shard.ragged[name] = RaggedTensor.of(column)
+        else:
+            shard.columns[name] = column
+    return shard
 
 
 def rehearse(network: nn.Module, stepper: Stepper, batch: Batch, loss: Loss) -> None:
@@ -200,6 +254,27 @@ def _mismatch(network: nn.Module, signature: Signature, error: Exception | None)
         f"It says: {error}. Check the size of its first layer, and that forward takes one argument "
         "for each column."
     )
+
+
+def storage_for(network: nn.Module, columns: Columns, schema: pa.Schema) -> Storage:
+    """How the network wants its columns kept; raises if it wants what they can't be.
+
+    Its attribute `ragged_axes` says for each feature how many leading axes of a row may vary in
+    size, and `channels`, where that is 1, that images are to be gray.
+    """
+    axes = getattr(network, "ragged_axes", None)
+    axes = (0,) * len(columns.features) if axes is None else tuple(axes)
+    if len(axes) != len(columns.features):
+        raise InputError(
+            f"The network's ragged_axes are for {len(axes)} feature columns: {axes}. Received "
+            f"{len(columns.features)}: {', '.join(columns.features)}"
+        )
+    if len(set(zip(columns.features, axes, strict=True))) > len(set(columns.features)):
+        raise InputError(f"One feature column can't vary in two ways: {columns.features}, {axes}")
+    columns.check(schema, axes)
+    vary = {name: n for name, n in zip(columns.features, axes, strict=True) if n}
+    gray = getattr(network, "channels", None) == 1
+    return Storage(floating_of(network), vary, gray)
 
 
 def floating_of(network: nn.Module) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError, suggestion
+from farandole.training import solvers
 
 NAMES: dict[str, type[torch.optim.Optimizer]] = {
     name.lower(): kind
@@ -30,10 +31,9 @@ def check(optimizer: Any) -> None:
     """
     if isinstance(optimizer, str):
         name = optimizer.lower()
-        if name == "lbfgs":
-            raise InputError(_LBFGS)
         if name not in NAMES:
-            raise InputError(f"There is no optimizer {optimizer!r}. {suggestion(name, NAMES)}")
+            known = [*NAMES, *solvers.NAMES]
+            raise InputError(f"There is no optimizer {optimizer!r}. {suggestion(name, known)}")
     elif optimizer is torch.optim.LBFGS:
         raise InputError(_LBFGS)
     elif isinstance(optimizer, torch.optim.Optimizer):
@@ -71,6 +71,6 @@ def make(
 
 
 _LBFGS = (
-    "L-BFGS evaluates the same batch many times and has no place in a mini-batch loop. "
-    'Use "adam", "adamw" or "sgd".'
+    "torch.optim.LBFGS evaluates the same batch many times and has no place in a mini-batch loop. "
+    'Use optimizer="lbfgs", which sees all rows in every step.'
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.errors import InputError
-from farandole.training import losses, metrics, optimizers, schedules
+from farandole.training import losses, metrics, optimizers, schedules, solvers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class Recipe:
     loss: Any = "cross_entropy"
     """A name, a torch loss, a callable (outputs, *targets), or a list with one for each target."""
     optimizer: Any = "adam"
-    """A name, a torch.optim class, or a callable that takes the parameters."""
+    """A name, a torch.optim class, or a callable that takes the parameters; "lbfgs", "gd" or one of
+    `farandole.training.solvers` sees all rows in every step, so that an epoch is an iteration."""
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of the optimizer, such as {"momentum": 0.9}."""
     learning_rate: float = 1e-3
@@ -64,7 +65,9 @@ class Recipe:
 
     def check(self) -> None:
         """Raise for the first field that can't be meant."""
-        for name in ("epochs", "batch_size", "accumulation"):
+        # A solver may be asked to look only: the objective of the weights it starts from.
+        _check_integer("epochs", self.epochs, least=0 if self.solver() else 1)
+        for name in ("batch_size", "accumulation"):
             _check_integer(name, getattr(self, name), least=1)
         for name in ("patience", "max_steps"):
             if getattr(self, name) is not None:
@@ -91,8 +94,13 @@ class Recipe:
         if self.optimizer_options and factory:
             raise InputError("optimizer_options are for a name or a class, not for a function.")
         metrics.resolve(self.metrics, losses.resolve(self.loss))
-        optimizers.check(self.optimizer)
+        if self.solver() is None:
+            optimizers.check(self.optimizer)
         schedules.check(self.schedule)
+
+    def solver(self) -> solvers.Solver | None:
+        """The full-batch solver, if the optimizer is one."""
+        return solvers.resolve(self.optimizer, self.optimizer_options, self.learning_rate)
 
     def _check_early_stopping(self) -> None:
         """Without patience nothing watches, but for a scheduler that waits for a plateau."""

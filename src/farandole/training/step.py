@@ -15,6 +15,7 @@ from farandole.artifact import Signature
 from farandole.data.schema import Columns
 from farandole.data.shards import Shard
 from farandole.errors import InputError
+from farandole.ragged import Ragged
 from farandole.training.losses import Loss
 from farandole.training.metrics import Tally
 
@@ -24,7 +25,7 @@ class Batch:
     """Some rows, ready for the network."""
 
     rows: int
-    arguments: Sequence[torch.Tensor]
+    arguments: Sequence[torch.Tensor | Ragged]
     targets: Sequence[torch.Tensor]
     weights: torch.Tensor | None
     """A weight a row; None where all are one."""
@@ -56,23 +57,27 @@ class Batcher:
         if class_weights is not None:
             self._class_weights = torch.tensor(class_weights, dtype=torch.float64, device=device)
 
-    def __call__(self, rows: torch.Tensor) -> Batch:
-        """The batch of these rows."""
+    def __call__(self, rows: torch.Tensor | slice) -> Batch:
+        """The batch of these rows: by number, or a slice of the shard, which copies nothing."""
         names, device = self._columns.features, self._device
         columns = [self._shard.take(name, rows).to(device) for name in names]
         targets = [
-            as_target(self._shard.take(name, rows).to(device), self._loss, number, self._signature)
+            as_target(self._fixed(name, rows), self._loss, number, self._signature)
             for number, name in enumerate(self._columns.labels)
         ]
         arguments = self._signature.arguments(columns)
-        return Batch(len(rows), arguments, targets, self._row_weights(rows, targets))
+        count = len(range(len(self._shard))[rows] if isinstance(rows, slice) else rows)
+        return Batch(count, arguments, targets, self._row_weights(rows, targets))
+
+    def _fixed(self, name: str, rows: torch.Tensor | slice) -> torch.Tensor:
+        return self._shard.take_tensor(name, rows).to(self._device)
 
     def _row_weights(
-        self, rows: torch.Tensor, targets: Sequence[torch.Tensor]
+        self, rows: torch.Tensor | slice, targets: Sequence[torch.Tensor]
     ) -> torch.Tensor | None:
         weights = None
         if self._columns.weight is not None:
-            weights = self._shard.take(self._columns.weight, rows).to(self._device).double()
+            weights = self._fixed(self._columns.weight, rows).double()
         if self._class_weights is None:
             return weights
         by_class = self._class_weights[targets[0].long()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -18,25 +18,28 @@ from farandole.artifact import Signature
 from farandole.data.loader import Loader, Rows, split
 from farandole.data.order import Array, positions_among_used
 from farandole.data.schema import Columns
-from farandole.data.shards import Shard, Storage, write_shard
+from farandole.data.shards import Shard, write_shard
 from farandole.data.source import Source
 from farandole.errors import InputError
 from farandole.parallel.base import Strategy, Synchronizer
 from farandole.training import events, losses, metrics
+from farandole.training.blocks import weighted_by_block
 from farandole.training.examination import (
     LabelReport,
     Report,
     check_reports,
     everybody,
     examine_labels,
-    floating_of,
     raise_for,
     rehearse,
     sign,
+    storage_for,
     zero_rows,
 )
+from farandole.training.fullbatch import FullBatchLoop
 from farandole.training.loop import Loop, Progress
 from farandole.training.recipe import Recipe
+from farandole.training.stage import Stage
 from farandole.training.step import Batcher, Stepper
 from farandole.world import World
 
@@ -73,7 +76,11 @@ def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) 
     threading.Thread(target=import_module, args=("torch._dynamo",), daemon=True).start()
     names = job.columns.names
     batches = job.source.batches(rank, size, names, fed)
-    return write_shard(batches, names, Storage(floating_of(job.network)))
+    try:
+        storage = storage_for(job.network, job.columns, job.source.schema())
+    except InputError as refusal:  # like any other, it is for all workers to say together
+        return Shard.refused(str(refusal), batches)
+    return write_shard(batches, names, storage)
 
 
 def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
@@ -100,7 +107,9 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
     return Outcome(seconds, signature, state, progress)
 
 
-def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Module, Signature]:
+def _prepare(
+    job: TrainingJob, world: World, shard: Shard
+) -> tuple[Loop | FullBatchLoop, nn.Module, Signature]:
     recipe, columns = job.recipe, job.columns
     loss = losses.resolve(recipe.loss)
     report = check_reports(everybody(Report.of(shard), world.size))
@@ -122,6 +131,9 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Mod
     found = examine_labels(shard, columns, loss, widths, weighted=weights is not None)
     _check_labels(found, signature, world)
     held_out = columns.validation or job.validation
+    solver = recipe.solver()
+    if solver and solver.block_size and not columns.weight and not held_out:
+        columns = weighted_by_block(shard, columns, solver.block_size, world)
     rows, validation = split(shard, job.source.placement, report.rows, recipe.seed, held_out)
     sync = job.strategy.attach(network, world)
     both = torch.from_numpy(rows.sizes).double(), torch.tensor([float(len(validation.numbers))])
@@ -137,19 +149,21 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> tuple[Loop, nn.Mod
         seed=recipe.seed,
         positions=None if recipe.shuffle else _positions(shard, validation, report.rows, sync),
     )
-    loop = Loop(
-        network,
-        recipe,
-        metrics.resolve(recipe.metrics, loss),
+    stage = Stage(
+        network=network,
+        recipe=recipe,
+        metrics=metrics.resolve(recipe.metrics, loss),
         world=world,
         sync=sync,
         stepper=stepper,
-        batcher=batcher(shard),
+        batcher=batcher(shard, columns=columns),
         loader=loader,
+        training=rows,
         validation=validation,
         validation_rows=validation_rows,
         head=signature.head,
     )
+    loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
     _announce(job, world, loader, network, validation_rows, held_out)
     return loop, network, signature
 
@@ -220,17 +234,25 @@ def _announce(
                 validation_rows=validation_rows,
                 workers=world.size,
                 epochs=job.recipe.epochs,
-                steps_per_epoch=-(-loader.steps // job.recipe.accumulation),
+                steps_per_epoch=1 if job.recipe.solver() else _updates(loader, job.recipe),
                 parameters=sum(p.numel() for p in network.parameters()),
             )
         )
 
 
+def _updates(loader: Loader, recipe: Recipe) -> int:
+    return -(-loader.steps // recipe.accumulation)
+
+
 def _fill_empty(shard: Shard, report: Report) -> None:
-    """A worker without rows learns from the others what its columns would look like."""
+    """A worker without rows, or without elements, learns from the others how they would look."""
+    nothing = zero_rows(report, 0)
     if len(shard) == 0:
-        for name, shape in report.shapes.items():
-            shard.columns[name] = torch.empty(0, *shape, dtype=getattr(torch, report.dtypes[name]))
+        shard.columns.update(nothing.columns)
+        shard.ragged.update(nothing.ragged)
+    for name, column in shard.ragged.items():
+        if len(column.values) == 0:
+            shard.ragged[name] = replace(column, values=nothing.ragged[name].values)
 
 
 def _caution(world: World, message: str) -> None:

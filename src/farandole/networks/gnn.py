@@ -1,0 +1,186 @@
+"""GNN: a graph network, for whole graphs or for a node in its neighbourhood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from farandole.errors import InputError
+from farandole.networks.activations import ActivationLike
+from farandole.networks.arguments import choice, flag, fraction, seed_of, whole
+from farandole.networks.graph import Graph
+from farandole.networks.initialization import initialize, seeded
+from farandole.networks.network import Network, activation_layer, flat_values, normalised
+from farandole.ragged import Ragged
+
+KINDS = ("gcn", "sage")
+
+
+class GNN(Network):
+    """Nodes hear from their neighbours, layer by layer; what they know is gathered at the end.
+
+    Args:
+        features: numbers a node.
+        outputs: values to predict, for each graph.
+        hidden: width of each layer.
+        layers: how many, so how many steps away a node hears from.
+        kind: "gcn" (Kipf & Welling: a node and its neighbours, each divided by √(degree·degree),
+            loops included) or "sage" (the node beside the mean of its neighbours).
+        readout: "mean", "sum" or "max" over the nodes of a graph, or "first": the first node,
+            to classify a node by its sampled neighbourhood. A graph without nodes reads as zeros.
+        activation: one of `ACTIVATIONS` or a module.
+        batch_norm: normalise each layer before its activation.
+        dropout: the share of values that are left out in training.
+        directed: whether only the target of an edge hears from its source; degrees are then
+            those of hearing.
+        initialization: one of `INITIALIZATIONS`.
+        seed: for the same weights again.
+
+    >>> nodes = Ragged.of([torch.zeros(3, 4), torch.zeros(1, 4)])
+    >>> edges = Ragged.of([torch.tensor([[0, 1], [1, 2]]), torch.zeros(0, 2, dtype=torch.int64)])
+    >>> GNN(features=4, outputs=2)(nodes, edges).shape
+    torch.Size([2, 2])
+    """
+
+    ragged_axes: ClassVar[tuple[int, ...]] = (1, 1)
+    """How many axes of each argument's rows may vary: the number of nodes, that of edges."""
+    features: int
+    outputs: int
+    hidden: int
+    layers: int
+    kind: str
+    readout: str
+    directed: bool
+
+    def __init__(
+        self,
+        features: int,
+        outputs: int,
+        hidden: int = 64,
+        layers: int = 2,
+        kind: str = "gcn",
+        readout: str = "mean",
+        activation: ActivationLike = "relu",
+        batch_norm: bool = False,
+        dropout: float = 0.0,
+        directed: bool = False,
+        initialization: str = "auto",
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._remember(
+            features=whole("features", features),
+            outputs=whole("outputs", outputs),
+            hidden=whole("hidden", hidden),
+            layers=whole("layers", layers),
+            kind=choice("kind", kind, KINDS),
+            readout=choice("readout", readout, READOUTS),
+            activation=activation,
+            batch_norm=flag("batch_norm", batch_norm),
+            dropout=fraction("dropout", dropout),
+            directed=flag("directed", directed),
+            initialization=initialization,
+            seed=seed_of(seed),
+        )
+        with seeded(seed):
+            self.hops = nn.ModuleList(
+                Hop(before, self.hidden, kind, activation, batch_norm, dropout)
+                for before in [self.features, *[self.hidden] * (self.layers - 1)]
+            )
+            self.head = nn.Linear(self.hidden, self.outputs)
+            initialize(self, initialization, activation=activation, seed=seed)
+
+    def forward(self, nodes: Ragged, edges: Ragged) -> torch.Tensor:
+        """Apply the network.
+
+        Args:
+            nodes: rows of (nodes, features), or of (nodes,) for features=1.
+            edges: rows of (edges, 2): the positions of source and target in their own graph.
+        """
+        values = flat_values(nodes, self.features)
+        if values is None:
+            element = tuple(nodes.values.shape[1:])
+            raise InputError(
+                f"The network takes {self.features} numbers a node (features). Received: nodes of "
+                f"shape {element}"
+            )
+        graph = Graph.joined(nodes, edges, self.directed)
+        if self.kind == "gcn":
+            graph = graph.with_loops()
+        for hop in self.hops:
+            values = hop(self._floating(values), graph)  # sums need more than bfloat16
+        found: torch.Tensor = self.head(READOUTS[self.readout](self._floating(values), nodes))
+        return found
+
+    def _floating(self, values: torch.Tensor) -> torch.Tensor:
+        return values.to(self.head.weight.dtype)
+
+
+class Hop(nn.Module):
+    """One layer: each node hears from its neighbours."""
+
+    def __init__(
+        self,
+        before: int,
+        after: int,
+        kind: str,
+        activation: ActivationLike,
+        batch_norm: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.linear = nn.Linear(before if kind == "gcn" else 2 * before, after)
+        self.norm = nn.BatchNorm1d(after) if batch_norm else None
+        self.activation = activation_layer(activation)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, values: torch.Tensor, graph: Graph) -> torch.Tensor:
+        """Apply the layer to the nodes of all graphs."""
+        degrees = graph.degrees().clamp(min=1)[:, None].to(values.dtype)
+        if self.kind == "gcn":
+            heard = graph.sums(values / degrees.sqrt()) / degrees.sqrt()
+        else:
+            heard = torch.cat([values, graph.sums(values) / degrees], 1)
+        found = self.linear(heard)
+        if self.norm is not None:
+            found = normalised(self.norm, found)
+        found = self.dropout(self.activation(found))
+        assert isinstance(found, torch.Tensor)
+        return found
+
+    def extra_repr(self) -> str:
+        """Show what its layers don't."""
+        return f"kind={self.kind!r}"
+
+
+def _sum(values: torch.Tensor, nodes: Ragged) -> torch.Tensor:
+    empty = values.new_zeros(len(nodes), values.shape[1])
+    return empty.index_add_(0, nodes.owners, values)
+
+
+def _mean(values: torch.Tensor, nodes: Ragged) -> torch.Tensor:
+    return _sum(values, nodes) / nodes.lengths.clamp(min=1)[:, None].to(values.dtype)
+
+
+def _max(values: torch.Tensor, nodes: Ragged) -> torch.Tensor:
+    empty = values.new_zeros(len(nodes), values.shape[1])
+    owners = nodes.owners[:, None].expand_as(values)
+    return empty.scatter_reduce(0, owners, values, "amax", include_self=False)
+
+
+def _first(values: torch.Tensor, nodes: Ragged) -> torch.Tensor:
+    found = values.new_zeros(len(nodes), values.shape[1])
+    filled = nodes.lengths > 0
+    return found.index_put_((filled,), values[nodes.starts[filled]])
+
+
+READOUTS: dict[str, Callable[[torch.Tensor, Ragged], torch.Tensor]] = {
+    "mean": _mean,
+    "sum": _sum,
+    "max": _max,
+    "first": _first,
+}

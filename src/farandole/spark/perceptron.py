@@ -1,0 +1,229 @@
+"""What perceptron classifier and regressor share: params beyond Spark's, and the way to fit."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from pyspark.ml.linalg import DenseVector, Vector
+from pyspark.ml.param import Params
+from pyspark.ml.param.shared import HasValidationIndicatorCol, HasWeightCol
+
+from farandole import _spark
+from farandole.data.columns import BadRows
+from farandole.engines import SparkEngine
+from farandole.errors import InputError
+from farandole.fit import train
+from farandole.launch import DEFAULT_TIMEOUT
+from farandole.networks import ACTIVATIONS, MLP, load_spark_weights, spark_weights
+from farandole.result import TrainingResult
+from farandole.spark.params import Row, boolean, declare, floating, text, whole
+from farandole.training.examination import UnusableRows
+from farandole.training.solvers import LBFGS, GradientDescent
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SOLVERS = ("l-bfgs", "gd", "adam")
+PRECISIONS = ("float64", "float32")
+MOST_WORKERS = 16
+"""By default no more: each iteration ends with a sum over all of them."""
+ADAM_STEP = 0.002
+
+EXTRA_ROWS = {
+    "activation": Row(text, f"of hidden layers: {', '.join(ACTIVATIONS)}", "sigmoid"),
+    "precision": Row(
+        text,
+        "'float64' computes what Spark does; 'float32' is about twice as fast, and its path leaves "
+        "that of float64 after some iterations, to end at much the same objective",
+        "float64",
+    ),
+    "numWorkers": Row(
+        whole, f"how many tasks train together; by default all that can run, up to {MOST_WORKERS}"
+    ),
+    "progress": Row(boolean, "whether to show progress", False),
+    "timeout": Row(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
+}
+"""Params that Spark doesn't have. Their defaults do as Spark does."""
+
+
+@declare(EXTRA_ROWS, setters=False)
+class PerceptronParams(HasWeightCol, HasValidationIndicatorCol):
+    """Params beyond Spark's, next to those that a subclass takes from Spark."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._setDefault(
+            **{name: row.default for name, row in EXTRA_ROWS.items() if row.has_default}
+        )
+
+    def value_of(self, name: str) -> Any:
+        """The value of a param; None where it has neither a value nor a default."""
+        return self.getOrDefault(name) if self.isDefined(name) else None
+
+    def check_params(self) -> None:
+        """Raise for the first value that can't be used, in the words of Spark."""
+        if not self.isDefined("layers"):
+            raise InputError(
+                "Failed to find a default value for layers: set the sizes of all layers, from the "
+                "number of features to the number of outputs, such as layers=[4, 5, 3]."
+            )
+        layers = self.getOrDefault("layers")
+        sound = {
+            "layers": (len(layers) > 1 and min(layers) > 0, "two positive sizes or more"),
+            "maxIter": (self.getOrDefault("maxIter") >= 0, "no negative number"),
+            "tol": (self.getOrDefault("tol") >= 0, "no negative number"),
+            "blockSize": (self.getOrDefault("blockSize") > 0, "a positive number"),
+            "stepSize": (self.getOrDefault("stepSize") > 0, "a positive number"),
+            "solver": (self.getOrDefault("solver") in SOLVERS, f"one of {', '.join(SOLVERS)}"),
+            "precision": (self.getOrDefault("precision") in PRECISIONS, " or ".join(PRECISIONS)),
+            "activation": (
+                self.getOrDefault("activation") in ACTIVATIONS,
+                f"one of {', '.join(ACTIVATIONS)}",
+            ),
+        }
+        for name, (is_sound, expected) in sound.items():
+            if not is_sound:
+                refuse(self, name, expected)
+
+    def start_weights(self) -> np.ndarray[Any, Any]:
+        """The weights to begin with: given ones, or Spark's for this seed."""
+        layers = self.getOrDefault("layers")
+        given: Vector | None = self.value_of("initialWeights")
+        if given is None:
+            return spark_weights(layers, self.getOrDefault("seed"))
+        weights = np.asarray(given.toArray(), np.float64)
+        wanted = weight_count(layers)
+        if len(weights) != wanted:
+            raise InputError(
+                f"Expected weight vector of size {wanted} but got size {len(weights)}: "
+                f"initialWeights have a weight and a bias for each connection of layers={layers}."
+            )
+        return weights
+
+
+def refuse(stage: Params, name: str, expected: str) -> None:
+    """Raise for the value of a param."""
+    value = stage.getOrDefault(name)
+    shown = f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
+    raise InputError(
+        f"{stage.uid} parameter {name} given invalid value {shown}. Expected {expected}."
+    )
+
+
+def weight_count(layers: list[int]) -> int:
+    """Weights and biases of a perceptron.
+
+    >>> weight_count([4, 5, 3])
+    43
+    """
+    return sum((before + 1) * after for before, after in pairwise(layers))
+
+
+def perceptron(
+    layers: list[int], activation: str, weights: np.ndarray[Any, Any], precision: str = "float64"
+) -> MLP:
+    """The network of given weights, which are in Spark's order."""
+    network = MLP(layers, activation=activation, initialization="torch", seed=0)
+    network.to(getattr(torch, precision))
+    load_spark_weights(network, weights)
+    return network
+
+
+def fit_perceptron(stage: PerceptronParams, dataset: DataFrame, loss: str) -> TrainingResult:
+    """Train with the solver that the params name."""
+    session = dataset.sparkSession
+    workers = stage.value_of("numWorkers") or min(_spark.slots(session), MOST_WORKERS)
+    network = perceptron(
+        stage.getOrDefault("layers"),
+        stage.getOrDefault("activation"),
+        stage.start_weights(),
+        stage.getOrDefault("precision"),
+    )
+    return train(
+        network,
+        dataset,
+        features=stage.getOrDefault("featuresCol"),
+        label=stage.getOrDefault("labelCol"),
+        weight=stage.value_of("weightCol"),
+        validation=stage.value_of("validationIndicatorCol"),
+        num_workers=workers,
+        engine=SparkEngine(session),
+        timeout=stage.getOrDefault("timeout"),
+        progress=stage.getOrDefault("progress"),
+        loss=loss,
+        metrics=[],
+        seed=abs(stage.getOrDefault("seed")),
+        **_way(stage),
+        **_keeping_best(stage),
+    )
+
+
+def _way(stage: PerceptronParams) -> dict[str, Any]:
+    """The options of training that a solver stands for."""
+    iterations, step = stage.getOrDefault("maxIter"), stage.getOrDefault("stepSize")
+    blocks = {"tolerance": stage.getOrDefault("tol"), "block_size": stage.getOrDefault("blockSize")}
+    if stage.getOrDefault("solver") == "l-bfgs":
+        return {"epochs": iterations, "optimizer": LBFGS(**blocks)}
+    if stage.getOrDefault("solver") == "gd":
+        return {"epochs": iterations, "optimizer": GradientDescent(step=step, **blocks)}
+    return {
+        "epochs": max(iterations, 1),
+        "optimizer": "adam",
+        "batch_size": blocks["block_size"],
+        "learning_rate": step if stage.isSet("stepSize") else ADAM_STEP,
+    }
+
+
+def _keeping_best(stage: PerceptronParams) -> dict[str, Any]:
+    """With rows to validate on, the weights of the best iteration are kept, never ending early."""
+    if stage.value_of("validationIndicatorCol") is None:
+        return {}
+    return {"patience": 1 << 30, "restore_best": True}
+
+
+def in_sparks_words(
+    error: UnusableRows, features: str, label: str, classes: int | None
+) -> InputError:
+    """What Spark ML says about such rows, and how many there are."""
+    lines = [_line(bad, features, label, classes) for bad in error.problems]
+    return InputError("\n".join([*lines, "Drop, fill or repair those rows first."]))
+
+
+def _line(bad: BadRows, features: str, label: str, classes: int | None) -> str:
+    words = None
+    if bad.column == features:
+        words = {
+            "null": "Vectors MUST NOT be Null",
+            "not finite": f"Vector values MUST NOT be NaN or Infinity, but got {bad.example}",
+        }.get(bad.kind)
+    elif bad.column == label:
+        got = f", but got {float(bad.example)}" if bad.kind in ("outside", "fraction") else ""
+        inside = "{0, 1}" if classes == 2 else f"[0, {classes})"
+        missing = "Labels MUST NOT be Null or NaN"
+        outside = f"Labels MUST be in {inside}{got}"
+        words = {
+            "null": missing,
+            "not finite": missing,
+            "outside": outside,
+            "fraction": outside if classes == 2 else f"Labels MUST be Integers{got}",
+        }.get(bad.kind)
+    elif bad.kind in ("null", "not finite", "negative"):
+        words = f"Weights MUST NOT be Null, NaN, Infinity or Negative, but got {bad.example}"
+    rows = "1 row" if bad.count == 1 else f"{bad.count:,} rows"
+    return f"{words} ({rows} of column {bad.column!r})." if words else str(bad)
+
+
+def as_vector(values: np.ndarray[Any, Any]) -> DenseVector:
+    """An array as Spark's vector."""
+    return DenseVector(np.ascontiguousarray(values, np.float64))
+
+
+def objective_history(result: TrainingResult) -> list[float]:
+    """The objective at the start and after each iteration; of mini-batches, the epochs' means."""
+    losses: list[float] = result.steps["loss"].tolist()
+    if result.steps["epoch"].is_unique:
+        return losses
+    return [losses[0], *result.history["train_loss"].tolist()]

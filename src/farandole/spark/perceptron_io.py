@@ -1,0 +1,169 @@
+"""Saving and loading perceptrons in Spark ML's own format.
+
+path/metadata    params, under the name of Spark's class; what Spark doesn't know stands in a part
+                 of its own, which Spark passes over
+path/data        of a model: one Parquet file with one row, the vector of weights
+
+What Spark could load but would understand otherwise (another activation, a solver or a column it
+doesn't have) is saved under the name of our class, so that Spark refuses it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.ml.linalg import DenseVector, SparseVector, Vector, Vectors, VectorUDT
+from pyspark.ml.util import MLReader
+from pyspark.sql.types import StructField, StructType
+
+from farandole import _spark
+from farandole.data.columns import to_numpy
+from farandole.errors import ArtifactError
+from farandole.spark.io import (
+    Writer,
+    class_name,
+    read_metadata,
+    reading,
+    write_metadata_text,
+    writing,
+)
+from farandole.spark.perceptron import EXTRA_ROWS, PerceptronParams, weight_count
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SPARK = "org.apache.spark.ml"
+_EXTRAS = "farandole"
+_OURS_ALONE = ("weightCol", "validationIndicatorCol")
+_ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
+_VECTOR = pa.struct(
+    [
+        pa.field("type", pa.int8(), nullable=False),
+        pa.field("size", pa.int32()),
+        pa.field("indices", pa.list_(pa.field("element", pa.int32(), nullable=False))),
+        pa.field("values", pa.list_(pa.field("element", pa.float64(), nullable=False))),
+    ]
+)
+
+
+class PerceptronWriter(Writer):
+    """Writes a perceptron, as an estimator or with its weights."""
+
+    def __init__(
+        self, stage: PerceptronParams, weights: np.ndarray[Any, Any] | None = None
+    ) -> None:
+        super().__init__()
+        self._stage = stage
+        self._weights = weights
+
+    def saveImpl(self, path: str) -> None:
+        """Weights first, then the metadata."""
+        with writing(self.sparkSession, path) as folder:
+            if self._weights is not None:
+                (folder / "data").mkdir()
+                _write_weights(folder / "data", self._weights)
+        write_metadata_text(self._metadata(), path, self.sparkSession)
+
+    def _metadata(self) -> str:
+        stage = self._stage
+        given = {param.name: _as_json(value) for param, value in stage._paramMap.items()}
+        metadata = json.loads(_spark.stage_metadata(stage, self.sparkSession, given))
+        metadata["defaultParamMap"] = _without_extras(metadata["defaultParamMap"])
+        if is_sparks(stage):
+            metadata["class"] = sparks_name(type(stage))
+            metadata["paramMap"] = _without_extras(metadata["paramMap"])
+            metadata[_EXTRAS] = {name: given[name] for name in EXTRA_ROWS if name in given}
+        return json.dumps(metadata, separators=(",", ":"))
+
+
+class PerceptronReader(MLReader[Any]):
+    """Reads a perceptron that was saved here or by Spark ML."""
+
+    def __init__(self, cls: type[PerceptronParams], *, holds_weights: bool = False) -> None:
+        super().__init__()
+        self._cls = cls
+        self._holds_weights = holds_weights
+
+    def load(self, path: str) -> Any:
+        """Params, and the weights of a model."""
+        session, cls = self.sparkSession, self._cls
+        metadata = read_metadata(path, session, class_name(cls), sparks_name(cls))
+        stage: Any = cls()
+        if self._holds_weights:
+            with reading(session, path) as folder:
+                stage = cls(_read_weights(folder / "data", path))
+        stage._resetUid(metadata["uid"])
+        for name, value in metadata["defaultParamMap"].items():
+            stage._setDefault(**{name: _from_json(value)})
+        for name, value in {**metadata["paramMap"], **metadata.get(_EXTRAS, {})}.items():
+            stage._set(**{name: _from_json(value)})
+        if self._holds_weights and len(stage.flat_weights) != weight_count(stage.getLayers()):
+            raise ArtifactError(f"The weights in {path!r} don't fit layers={stage.getLayers()}.")
+        return stage
+
+
+def sparks_name(cls: type) -> str:
+    """The name of Spark's class of the same kind."""
+    return f"{_SPARK}.{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
+
+
+def is_sparks(stage: PerceptronParams) -> bool:
+    """Whether Spark's class would do the same with these params."""
+    return (
+        "Classif" in type(stage).__name__
+        and stage.getOrDefault("activation") == "sigmoid"
+        and stage.getOrDefault("solver") != "adam"
+        and not any(stage.isSet(name) for name in _OURS_ALONE)
+    )
+
+
+def _without_extras(params: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in params.items() if name not in EXTRA_ROWS}
+
+
+def _write_weights(folder: Path, weights: np.ndarray[Any, Any]) -> None:
+    row = {"type": 1, "size": None, "indices": None, "values": weights.tolist()}
+    schema = StructType([StructField("weights", VectorUDT(), True)])
+    table = pa.table(
+        [pa.array([row], _VECTOR)],
+        pa.schema([pa.field("weights", _VECTOR)], {_ROW_METADATA: schema.json().encode()}),
+    )
+    pq.write_table(table, folder / "part-00000.snappy.parquet")
+    (folder / "_SUCCESS").touch()
+
+
+def _read_weights(folder: Path, path: str) -> np.ndarray[Any, Any]:
+    files = sorted(folder.glob("*.parquet"))
+    if not files:
+        raise ArtifactError(f"{path!r} holds no weights.")
+    column = pa.concat_tables([pq.read_table(file) for file in files]).column("weights")
+    return np.array(to_numpy("weights", column)[0], np.float64)
+
+
+def _as_json(value: Any) -> Any:
+    """A value as Spark's params write it."""
+    if isinstance(value, SparseVector):
+        return {
+            "type": 0,
+            "size": value.size,
+            "indices": value.indices.tolist(),
+            "values": value.values.tolist(),
+        }
+    if isinstance(value, DenseVector):
+        return {"type": 1, "values": value.values.tolist()}
+    return value
+
+
+def _from_json(value: Any) -> Any:
+    if not isinstance(value, dict) or "values" not in value:
+        return value
+    found: Vector
+    if value["type"] == 0:
+        found = Vectors.sparse(value["size"], value["indices"], value["values"])
+    else:
+        found = Vectors.dense(value["values"])
+    return found

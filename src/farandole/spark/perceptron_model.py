@@ -1,0 +1,118 @@
+"""What trained perceptrons share: their weights, as a vector, as a network and on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import torch
+from pyspark.ml.linalg import DenseVector
+from pyspark.ml.util import MLReader, MLWritable, MLWriter
+
+from farandole.artifact import Signature
+from farandole.errors import InputError
+from farandole.inference.udf import PackedPredictor
+from farandole.networks import MLP, to_spark_weights
+from farandole.result import TrainingResult
+from farandole.spark.perceptron import PerceptronParams, as_vector, objective_history, perceptron
+from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
+from farandole.spark.prediction import Output, with_predictions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+M = TypeVar("M", bound="PerceptronModel")
+
+
+class PerceptronModel(PerceptronParams, MLWritable):
+    """A trained perceptron."""
+
+    def __init__(self, weights: np.ndarray[Any, Any] | None = None) -> None:
+        super().__init__()
+        self._weights = weights
+        self._parcel: tuple[Signature, PackedPredictor] | None = None
+        self._objective: list[float] | None = None
+        self.history = pd.DataFrame()
+        """One row an iteration, of the run that made this model; empty after loading."""
+        self.seconds: dict[str, float] = {}
+        """What each phase of the fit took; empty after loading."""
+
+    @classmethod
+    def of(cls: type[M], result: TrainingResult) -> M:
+        """The model of a training run."""
+        assert isinstance(result.network, MLP)
+        model = cls(to_spark_weights(result.network.to(torch.float64)))
+        model._objective = objective_history(result)
+        model.history = result.history
+        model.seconds = result.seconds
+        return model
+
+    def __repr__(self) -> str:
+        if self._weights is None:
+            return f"{type(self).__name__}: uid={self.uid}, empty"
+        sizes = self.getOrDefault("layers")
+        return (
+            f"{type(self).__name__}: uid={self.uid}, numLayers={len(sizes)}, "
+            f"{self._outputs_name}={sizes[-1]}, numFeatures={sizes[0]}"
+        )
+
+    _outputs_name = "numOutputs"
+
+    @property
+    def weights(self) -> DenseVector:
+        """All weights: of each layer its matrix, column by column, and then its biases."""
+        return as_vector(self.flat_weights)
+
+    @property
+    def flat_weights(self) -> np.ndarray[Any, Any]:
+        """The same as an array."""
+        if self._weights is None:
+            raise InputError(f"This {type(self).__name__} is empty: get one from fit or load.")
+        return self._weights
+
+    @property
+    def network(self) -> MLP:
+        """The perceptron as a torch module in double precision, without a softmax at the end."""
+        layers, activation = self.getOrDefault("layers"), self.getOrDefault("activation")
+        return perceptron(layers, activation, self.flat_weights).eval()
+
+    @property
+    def numFeatures(self) -> int:
+        """How many features a row has."""
+        return int(self.getOrDefault("layers")[0])
+
+    def write(self) -> MLWriter:
+        """A writer of a folder of Parquet and JSON, in Spark ML's layout."""
+        return PerceptronWriter(self, weights=self.flat_weights)
+
+    @classmethod
+    def read(cls) -> MLReader[Any]:
+        """A reader that runs no code from the folder."""
+        return PerceptronReader(cls, holds_weights=True)
+
+    def sign(self, **options: Any) -> Signature:
+        """What the network takes and gives, in double precision."""
+        return Signature(
+            features=(self.getOrDefault("featuresCol"),),
+            shapes=((self.numFeatures,),),
+            dtypes=("float64",),
+            outputs=int(self.getOrDefault("layers")[-1]),
+            floating="float64",
+            floated=True,
+            **options,
+        )
+
+    def with_outputs(
+        self, dataset: DataFrame, signature: Signature, outputs: list[Output]
+    ) -> DataFrame:
+        """The DataFrame with columns of predictions."""
+        for output in outputs:
+            if output.name in dataset.columns:
+                raise InputError(
+                    f"Column {output.name} already exists. Drop it, or choose another name."
+                )
+        if self._parcel is None or self._parcel[0] != signature:  # packed once for each way
+            self._parcel = (signature, PackedPredictor.of(self.network, signature))
+        features = list(signature.features)
+        return with_predictions(dataset, features, self._parcel[1], signature, outputs)

@@ -1,0 +1,50 @@
+"""Gradient descent over all rows, with a constant step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from farandole.training.solvers.base import Evaluate, Iterate
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientDescent:
+    """Steps against the gradient, until they have become small; as in Spark ML (`gd`).
+
+    >>> def evaluate(x):
+    ...     return float((x ** 2).sum()), 2 * x
+    >>> path = GradientDescent(step=0.25).iterates(evaluate, torch.ones(1, dtype=torch.float64), 3)
+    >>> [(iterate.number, iterate.value, iterate.point.item()) for iterate in path]
+    [(0, 1.0, 1.0), (1, 0.25, 0.5), (2, 0.0625, 0.25), (3, 0.015625, 0.125)]
+    """
+
+    step: float = 0.03
+    tolerance: float = 1e-6
+    """End when a step is shorter than this, relative to the weights."""
+    block_size: int | None = None
+
+    def iterates(
+        self, evaluate: Evaluate, start: torch.Tensor, iterations: int
+    ) -> Iterator[Iterate]:
+        """The start, and then each iteration; the last step may be too small to be measured."""
+        point = start
+        for number in range(iterations + 1):
+            value, gradient = evaluate(point)
+            following = point - self.step * gradient
+            step = self.step if number else 0.0
+            if number == iterations:
+                yield Iterate(number, point, value, step, "all iterations done")
+            # The first step has none before it to be compared with, and is never the last.
+            elif number and self._is_small(point, following):
+                yield Iterate(number, following, value, step, "the weights have settled")
+                return
+            else:
+                yield Iterate(number, point, value, step)
+            point = following
+
+    def _is_small(self, before: torch.Tensor, after: torch.Tensor) -> bool:
+        moved = torch.linalg.vector_norm(before - after)
+        return bool(moved < self.tolerance * max(float(torch.linalg.vector_norm(after)), 1.0))
