@@ -45,10 +45,9 @@ def alone(net: CNN, image: torch.Tensor) -> torch.Tensor:
 def disturbed(net: CNN) -> CNN:
     """Biases and statistics that are not zero: padding would show."""
     generator = torch.Generator().manual_seed(5)
-    for name, tensor in net.state_dict().items():
+    for tensor in net.state_dict().values():
         if tensor.dim() == 1:
             tensor.copy_(torch.rand(tensor.shape, generator=generator) + 0.1)
-        assert tensor.dim() != 1 or "bias" in name or "running" in name or "weight" in name
     return net
 
 
@@ -134,9 +133,9 @@ def test_dropout_of_a_row_does_not_depend_on_the_size_of_others() -> None:
     torch.testing.assert_close(*results)
 
 
-def test_bfloat16_autocast() -> None:
+def test_bfloat16_autocast(bfloat16: torch.autocast) -> None:
     net = CNN(1, 2, batch_norm=True)
-    with torch.autocast("cpu", torch.bfloat16):
+    with bfloat16:
         outputs = net(Ragged.of([torch.rand(9, 5), torch.rand(3, 3)], axes=2))
     outputs.float().sum().backward()
     assert bool(outputs.isfinite().all())

@@ -143,9 +143,9 @@ def test_one_number_a_node_and_small_integers() -> None:
     torch.testing.assert_close(net(Ragged.of([nodes]), edges), expected)
 
 
-def test_bfloat16_autocast() -> None:
+def test_bfloat16_autocast(bfloat16: torch.autocast) -> None:
     net = GNN(3, 2, batch_norm=True, kind="sage", readout="max")
-    with torch.autocast("cpu", torch.bfloat16):
+    with bfloat16:
         outputs = net(*batch(torch.float32))
     outputs.float().sum().backward()
     assert bool(outputs.isfinite().all())

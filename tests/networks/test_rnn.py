@@ -105,9 +105,9 @@ def test_dropout_works_at_the_end_of_a_single_layer() -> None:
     assert torch.equal(net.eval()(rows), net(rows))
 
 
-def test_bfloat16_autocast() -> None:
+def test_bfloat16_autocast(bfloat16: torch.autocast) -> None:
     net = RNN(3, 2)
-    with torch.autocast("cpu", torch.bfloat16):
+    with bfloat16:
         outputs = net(Ragged.of(sequences(torch.float32)))
     outputs.float().sum().backward()
     assert bool(outputs.isfinite().all())

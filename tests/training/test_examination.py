@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from torch import nn
@@ -11,14 +12,19 @@ from farandole.data import Columns
 from farandole.data.columns import BadRows
 from farandole.data.shards import Shard
 from farandole.errors import InputError
+from farandole.ragged import Ragged
 from farandole.training import losses
 from farandole.training.examination import (
     Report,
     check_reports,
     examine_labels,
     raise_for,
+    rehearse,
     sign,
+    storage_for,
+    zero_rows,
 )
+from farandole.training.step import Batcher, Stepper
 
 
 def report(rows: int = 1, *problems: BadRows, **shapes: tuple[int, ...]) -> Report:
@@ -180,3 +186,85 @@ def test_negative_weights() -> None:
     found = examine_labels(shard(y=[0.0, 0, 0], w=[1, -2, -3]), columns, losses.resolve("mse"), [1])
     with pytest.raises(InputError, match=r"Column 'w': 2 rows have a negative weight.*example -2"):
         raise_for(found.problems)
+
+
+class Varies(Takes):
+    """Takes sequences and a tensor."""
+
+    ragged_axes = (1, 0)
+
+    def forward(self, x: Ragged, y: torch.Tensor) -> torch.Tensor:
+        self.given = x
+        return self.note(y)
+
+
+def facts(rows: int, shape: tuple[int | None, ...], few: int, many: int) -> Report:
+    return Report(rows, {"x": shape}, {"x": "float32"}, [], {"x": ((few,), (many,))})
+
+
+def test_workers_without_elements_learn_their_shape_from_the_others() -> None:
+    empty, full = facts(2, (None,), 0, 0), facts(3, (None, 4), 1, 9)
+    for reports in ([empty, full], [full, empty], [empty, facts(1, (None, 4), 7, 7), full]):
+        together = check_reports(reports)
+        assert together.shapes == {"x": (None, 4)}
+        assert together.sizes == {"x": ((0,), (9,))}
+    assert check_reports([empty, empty]).shapes == {"x": (None,)}
+    with pytest.raises(InputError, match=r"\(None, 5\) where other rows have \(None, 4\)") as e:
+        check_reports([empty, full, facts(2, (None, 5), 1, 1)])
+    assert "ragged_axes" not in str(e.value)
+
+
+def test_sizes_that_vary_come_with_a_hint() -> None:
+    with pytest.raises(InputError, match=r"networks.RNN, CNN or GNN, or .* `ragged_axes`"):
+        check_reports([report(4, x=(2,)), report(5, x=(3,))])
+    with pytest.raises(InputError, match=r"networks.RNN, CNN or GNN, or .* `ragged_axes`"):
+        raise_for([BadRows("x", "another size", 3, "2 where", "size")])
+    with pytest.raises(InputError) as caught:
+        raise_for([BadRows("x", "null", 3, "row 1", "null")])
+    assert "ragged_axes" not in str(caught.value)
+
+
+def test_what_a_worker_refuses_all_refuse() -> None:
+    refused = Report.of(Shard.refused("Not like that.", []))
+    with pytest.raises(InputError, match=r"Not like that\."):
+        check_reports([report(3, x=(2,)), refused])
+
+
+def test_a_network_is_shown_rows_of_the_sizes_that_there_are() -> None:
+    network = Varies()
+    about = Report(
+        9,
+        {"x": (None, 3), "y": (4,), "z": ()},
+        {"x": "int64", "y": "float32", "z": "float32"},
+        [],
+        {"x": ((0,), (7,))},
+    )
+    columns, loss = Columns(("x", "y"), ("z",)), losses.resolve("mse")
+    signature, _ = sign(network, columns, about, loss)
+    assert network.given.sizes.tolist() == [[0], [7]]
+    assert network.given.values.shape == (7, 3)
+    assert signature.shapes == ((None, 3), (4,))
+    assert (signature.stacked, signature.floated) == (False, False)
+    zeros = zero_rows(about)
+    batch = Batcher(zeros, columns, signature, loss, None, "cpu")(torch.arange(2))
+    rehearse(network, Stepper(network, loss, "float32", "cpu"), batch, loss)
+    assert network.given.sizes.tolist() == [[0], [7]]
+
+
+def test_columns_are_kept_as_the_network_takes_them() -> None:
+    schema = pa.schema([("a", pa.list_(pa.float64())), ("b", pa.float64()), ("y", pa.float64())])
+    columns = Columns(("a", "b"), ("y",))
+    plain = storage_for(nn.Linear(1, 1).double(), columns, schema)
+    assert (plain.floating, plain.axes, plain.gray) == ("float64", {}, False)
+    network = Varies()
+    assert storage_for(network, columns, schema).axes == {"a": 1}
+    network.channels = 1
+    assert storage_for(network, columns, schema).gray
+    for features, complaint in (
+        (("a",), "ragged_axes are for 2 feature columns.*Received 1: a"),
+        (("a", "b", "y"), "ragged_axes are for 2 feature columns.*Received 3: a, b, y"),
+        (("b", "a"), "'b' holds double, of which 0 axes can vary"),
+        (("a", "a"), "can't vary in two ways"),
+    ):
+        with pytest.raises(InputError, match=complaint):
+            storage_for(network, Columns(features, ("y",)), schema)

@@ -96,9 +96,10 @@ def _describe(module: nn.Module) -> dict[str, Any] | None:
 
 def _name(kind: type[nn.Module]) -> str | None:
     """The name of a standard layer, None for any other."""
-    if getattr(nn, kind.__name__, None) is kind:
-        return kind.__name__
-    return next((name for name, ours in _OURS.items() if ours is kind), None)
+    name: str = kind.__name__
+    if getattr(nn, name, None) is kind:
+        return name
+    return f"networks.{name}" if _OURS.get(f"networks.{name}") is kind else None
 
 
 def _constructor(kind: type[nn.Module]) -> dict[str, inspect.Parameter]:

@@ -79,6 +79,7 @@ RECIPE_ROWS: dict[str, Row] = {
     "max_steps": Row(_optional(whole), "updates after which to stop"),
     "max_seconds": Row(_optional(floating), "seconds of training after which to stop"),
     "stop_on_nan": Row(boolean, "stop when the loss becomes NaN or infinite"),
+    "sync_batch_norm": Row(boolean, "let batch normalisation see the rows of all workers"),
 }
 
 ESTIMATOR_ROWS: dict[str, Row] = {

@@ -88,6 +88,7 @@ class FullBatchLoop:
         rows = self._stage.loader.total * self._evaluations
         row |= {
             "learning_rate": iterate.step,
+            "evaluations": float(self._evaluations),
             "seconds": seconds,
             "rows_per_second": rows / seconds if seconds else 0.0,
         }

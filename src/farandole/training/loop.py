@@ -133,7 +133,7 @@ class Loop:
         stage.sync.begin()
         loss = weight = 0.0
         for rows in group:
-            if len(rows):
+            if len(rows) or stage.stepper.is_joint:
                 more_loss, more_weight = stage.stepper.learn(stage.batcher(rows), tally)
                 loss, weight = loss + more_loss, weight + more_weight
         mine = Totals(loss, weight, stage.world.link.stop_requested(), self._clock.is_up())

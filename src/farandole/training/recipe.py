@@ -62,6 +62,8 @@ class Recipe:
     max_steps: int | None = None
     max_seconds: float | None = None
     stop_on_nan: bool = True
+    sync_batch_norm: bool = False
+    """Let batch normalisation see the global batch, not only a worker's part of it."""
 
     def check(self) -> None:
         """Raise for the first field that can't be meant."""
@@ -78,7 +80,7 @@ class Recipe:
             if getattr(self, name) is not None:
                 _check_positive(name, getattr(self, name))
         _check_not_negative("min_delta", self.min_delta)
-        for name in ("shuffle", "restore_best", "stop_on_nan"):
+        for name in ("shuffle", "restore_best", "stop_on_nan", "sync_batch_norm"):
             _check_choice(name, getattr(self, name), (True, False))
         if self.monitor_mode is not None:
             _check_choice("monitor_mode", self.monitor_mode, ("min", "max"))

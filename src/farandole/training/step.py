@@ -15,6 +15,7 @@ from farandole.artifact import Signature
 from farandole.data.schema import Columns
 from farandole.data.shards import Shard
 from farandole.errors import InputError
+from farandole.parallel.normalization import SynchronizedBatchNorm
 from farandole.ragged import Ragged
 from farandole.training.losses import Loss
 from farandole.training.metrics import Tally
@@ -102,7 +103,11 @@ class Stepper:
         self._loss = loss
         self._device = device.split(":")[0]
         self._bfloat16 = precision == "bfloat16"
-        self._norms = [m for m in network.modules() if isinstance(m, _BatchNorm)]
+        norms = [m for m in network.modules() if isinstance(m, _BatchNorm)]
+        joint = [m for m in norms if isinstance(m, SynchronizedBatchNorm)]
+        self.is_joint = bool(joint)
+        """Whether all workers have to take each step together, even those without rows."""
+        self._norms = [] if joint else norms
 
     def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
         """Outputs, and the weighted sum of the rows' losses."""

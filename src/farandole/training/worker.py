@@ -22,6 +22,7 @@ from farandole.data.shards import Shard, write_shard
 from farandole.data.source import Source
 from farandole.errors import InputError
 from farandole.parallel.base import Strategy, Synchronizer
+from farandole.parallel.normalization import synchronize
 from farandole.training import events, losses, metrics
 from farandole.training.blocks import weighted_by_block
 from farandole.training.examination import (
@@ -114,6 +115,8 @@ def _prepare(
     loss = losses.resolve(recipe.loss)
     report = check_reports(everybody(Report.of(shard), world.size))
     network = job.network.to(world.device)
+    if recipe.sync_batch_norm:
+        network = synchronize(network, world)
     signature, widths = sign(network, columns, report, loss)
     _fill_empty(shard, report)
     weights = _class_weights(recipe, signature, report)
