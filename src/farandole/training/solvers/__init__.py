@@ -11,7 +11,7 @@ from farandole.training.solvers.base import Evaluate, Iterate, Solver
 from farandole.training.solvers.descent import GradientDescent
 from farandole.training.solvers.lbfgs import LBFGS
 
-__all__ = ["LBFGS", "Evaluate", "GradientDescent", "Iterate", "Solver", "resolve"]
+__all__ = ["LBFGS", "NAMES", "Evaluate", "GradientDescent", "Iterate", "Solver", "resolve"]
 
 NAMES: dict[str, type[LBFGS] | type[GradientDescent]] = {
     "lbfgs": LBFGS,
