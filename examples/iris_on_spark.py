@@ -32,5 +32,5 @@ model = TorchEstimator(
 ).fit(train)
 
 evaluator = MulticlassClassificationEvaluator(labelCol="target", metricName="accuracy")
-print(f"accuracy on unseen flowers: {evaluator.evaluate(model.transform(test)):.3f}")
-spark.stop()
+accuracy = evaluator.evaluate(model.transform(test))
+print(f"accuracy on unseen flowers: {accuracy:.3f}")

@@ -59,10 +59,8 @@ class SynchronizedBatchNorm(_BatchNorm):
         channels = self.num_features
         others = [axis for axis in range(input.dim()) if axis != 1]
         count = torch.tensor([input.numel() / channels], dtype=torch.float64, device=input.device)
-        mine = [
-            input.sum(others, dtype=torch.float64),
-            input.square().sum(others, dtype=torch.float64),
-        ]
+        wide = input.double()  # before squaring: far from zero, the variance is in the last digits
+        mine = [wide.sum(others), wide.square().sum(others)]
         sums: torch.Tensor = _SumOfAll.apply(torch.cat([*mine, count]))  # type: ignore[no-untyped-call]
         total = float(sums[-1].detach())
         mean = sums[:channels] / max(total, 1.0)
