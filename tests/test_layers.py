@@ -28,7 +28,7 @@ ROWS = (
     ("training", "inference", "plan"),
     ("launch", "fit", "result", "learning_rate"),  # where farandole.run and farandole.train live
     ("spark", "tuning", "features", "forecast"),
-    ("serving", "report"),
+    ("serving", "report", "explain"),
     ("doctor*", "demo*", "cli", "__main__"),
 )
 

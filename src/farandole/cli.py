@@ -1,4 +1,4 @@
-"""The command line: `farandole doctor`, `farandole demo`."""
+"""The command line: `farandole doctor`, `farandole demo`, `farandole explain`."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--output", default="farandole-demo", help="folder for model and picture")
     demo.add_argument("--workers", type=int, default=2, help="how many workers train together")
     demo.set_defaults(command=_demo)
+
+    explain = commands.add_parser("explain", help="draw what activations or depth do to gradients")
+    explain.add_argument("topic", nargs="?", metavar="TOPIC", help="without one: all there are")
+    explain.add_argument("--output", default="farandole-explain", help="folder for the picture")
+    explain.set_defaults(command=_explain)
     return parser
 
 
@@ -79,6 +84,19 @@ def _demo(options: argparse.Namespace) -> int:
     from farandole.demo import run_demo
 
     run_demo(options.output, options.workers)
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from farandole.explain import TOPICS, explain
+
+    if options.topic is None:
+        width = max(map(len, TOPICS))
+        for name, topic in TOPICS.items():
+            print(f"{name:<{width}}  {topic.about}")
+        return 0
+    path = explain(options.topic, options.output)
+    print(f"The picture: {path}")
     return 0
 
 

@@ -29,6 +29,7 @@ from farandole.launch import DEFAULT_TIMEOUT, check_timeout, check_workers, prin
 from farandole.parallel import Strategy
 from farandole.parallel import resolve as resolve_strategy
 from farandole.result import TrainingResult, assemble
+from farandole.training.examination import storage_for
 from farandole.training.progress import Listening, Observer
 from farandole.training.recipe import Recipe
 from farandole.training.worker import TrainingJob, load, work
@@ -97,7 +98,13 @@ def train(
         where = where.for_workers(num_workers, columns, stack)
         fraction = validation if isinstance(validation, float) else None
         job = TrainingJob(
-            prepared, chosen, columns, where.source, resolve_strategy(strategy), fraction
+            prepared,
+            chosen,
+            columns,
+            where.source,
+            storage_for(prepared, columns, where.source.schema()),
+            resolve_strategy(strategy),
+            fraction,
         )
         _check_result_size(prepared, where.engine)
         task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)

@@ -224,12 +224,6 @@ def test_sizes_that_vary_come_with_a_hint() -> None:
     assert "ragged_axes" not in str(caught.value)
 
 
-def test_what_a_worker_refuses_all_refuse() -> None:
-    refused = Report.of(Shard.refused("Not like that.", []))
-    with pytest.raises(InputError, match=r"Not like that\."):
-        check_reports([report(3, x=(2,)), refused])
-
-
 def test_a_network_is_shown_rows_of_the_sizes_that_there_are() -> None:
     network = Varies()
     about = Report(

@@ -69,15 +69,6 @@ class Shard:
     drives: list[Drive | RaggedDrive] = field(default_factory=list)
     ragged: dict[str, RaggedTensor] = field(default_factory=dict)
     """The columns whose rows differ in size."""
-    refusal: str = ""
-    """Why rows were not even looked at."""
-
-    @classmethod
-    def refused(cls, refusal: str, batches: Iterable[pa.RecordBatch]) -> Shard:
-        """A shard of nothing, since there is no use for these rows: they are only drained."""
-        for _ in batches:
-            pass
-        return cls({}, np.empty(0, np.int64), refusal=refusal)
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -64,13 +64,12 @@ class Report:
     problems: list[BadRows]
     sizes: dict[str, Extremes] = field(default_factory=dict)
     """Of each column whose rows differ in size, those of its smallest and its largest row."""
-    refusal: str = ""
 
     @classmethod
     def of(cls, shard: Shard) -> Report:
         """The facts of a shard; shapes are known only where there are rows."""
         if len(shard) == 0 or shard.problems:
-            return cls(len(shard), {}, {}, shard.problems, refusal=shard.refusal)
+            return cls(len(shard), {}, {}, shard.problems)
         tensors = {**shard.columns, **{name: one.values for name, one in shard.ragged.items()}}
         return cls(
             len(shard),
@@ -97,9 +96,6 @@ def everybody(value: Any, size: int) -> list[Any]:
 def check_reports(reports: Sequence[Report]) -> Report:
     """One report for the whole data set; raises if any row can't be used."""
     rows = sum(report.rows for report in reports)
-    for report in reports:
-        if report.refusal:
-            raise InputError(report.refusal)
     if rows == 0:
         raise InputError("There are no rows to train on: the data set is empty.")
     raise_for([bad for report in reports for bad in report.problems])

@@ -18,7 +18,7 @@ from farandole.artifact import Signature
 from farandole.data.loader import Loader, Rows, split
 from farandole.data.order import Array, positions_among_used
 from farandole.data.schema import Columns
-from farandole.data.shards import Shard, write_shard
+from farandole.data.shards import Shard, Storage, write_shard
 from farandole.data.source import Source
 from farandole.errors import InputError
 from farandole.parallel.base import Strategy, Synchronizer
@@ -34,7 +34,6 @@ from farandole.training.examination import (
     raise_for,
     rehearse,
     sign,
-    storage_for,
     zero_rows,
 )
 from farandole.training.fullbatch import FullBatchLoop
@@ -53,6 +52,7 @@ class TrainingJob:
     recipe: Recipe
     columns: Columns
     source: Source
+    storage: Storage
     strategy: Strategy
     validation: float | None = None
     """The fraction of rows to hold out, where no column marks them."""
@@ -76,12 +76,7 @@ def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) 
     # torch.optim imports this on first use, which takes over a second: do it while rows arrive.
     threading.Thread(target=import_module, args=("torch._dynamo",), daemon=True).start()
     names = job.columns.names
-    batches = job.source.batches(rank, size, names, fed)
-    try:
-        storage = storage_for(job.network, job.columns, job.source.schema())
-    except InputError as refusal:  # like any other, it is for all workers to say together
-        return Shard.refused(str(refusal), batches)
-    return write_shard(batches, names, storage)
+    return write_shard(job.source.batches(rank, size, names, fed), names, job.storage)
 
 
 def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:

@@ -1,0 +1,27 @@
+"""Pictures that explain: computed from real networks when they are asked for, never stored."""
+
+from farandole.explain.activations import (
+    activation_curves,
+    activation_table,
+    explain_activations,
+)
+from farandole.explain.depth import FULL, QUICK, DepthStudy, Plan, explain_depth, study_depth
+from farandole.explain.topics import TOPICS, Topic, explain
+from farandole.explain.variants import VARIANTS, Variant
+
+__all__ = [
+    "FULL",
+    "QUICK",
+    "TOPICS",
+    "VARIANTS",
+    "DepthStudy",
+    "Plan",
+    "Topic",
+    "Variant",
+    "activation_curves",
+    "activation_table",
+    "explain",
+    "explain_activations",
+    "explain_depth",
+    "study_depth",
+]
