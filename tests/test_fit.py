@@ -75,7 +75,7 @@ def with_value(column: str, value: Any, count: int = 2) -> pd.DataFrame:
         (TABLE, {"epochs": 0}, "epochs must be a positive integer. Received: epochs=0"),
         (TABLE, {"learning_rate": -1}, "learning_rate must be a positive number"),
         (TABLE, {"optimizer": "adaam"}, "no optimizer 'adaam'. Did you mean 'adam'"),
-        (TABLE, {"optimizer": "lbfgs"}, "L-BFGS"),
+        (TABLE, {"optimizer": torch.optim.LBFGS}, "LBFGS evaluates the same batch"),
         (TABLE, {"optimizer_options": {"momentun": 1}}, "takes no option 'momentun'"),
         (TABLE, {"loss": "crossentropy"}, "no loss 'crossentropy'. Did you mean 'cross_entropy'"),
         (TABLE, {"metrics": ["f1"]}, "no metric 'f1'.*torchmetrics"),

@@ -5,7 +5,8 @@ from farandole.explain.activations import (
     activation_table,
     explain_activations,
 )
-from farandole.explain.depth import FULL, QUICK, DepthStudy, Plan, explain_depth, study_depth
+from farandole.explain.depth import explain_depth
+from farandole.explain.depth_study import FULL, QUICK, DepthStudy, Plan, study_depth
 from farandole.explain.topics import TOPICS, Topic, explain
 from farandole.explain.variants import VARIANTS, Variant
 

@@ -34,7 +34,7 @@ def explain_activations(path: Path) -> None:
     console.print(
         "Slopes are torch's own, by automatic differentiation; where there is a corner, the left "
         f"one. Going back through {_LAYERS} layers multiplies {_LAYERS} of them, and the weights "
-        f"between: the last column is the most that they leave of a gradient."
+        "between: the last column is the most that they leave of a gradient."
     )
 
 
@@ -65,19 +65,20 @@ def activation_table() -> pd.DataFrame:
     """Say of each activation what it computes, where its values lie, and how steep it is.
 
     >>> table = activation_table().set_index("activation")
-    >>> table.loc["sigmoid", ["range", "largest_slope"]].tolist()
-    ['[0, 1]', 0.25]
+    >>> table.loc["sigmoid", "range"], float(table.loc["sigmoid", "largest_slope"])
+    ('[0, 1]', 0.25)
     """
     curves = activation_curves(-20.0, 20.0, points=4001)
-    slopes = {name: part.set_index("a")["slope"] for name, part in curves.groupby("activation")}
+    largest = curves.groupby("activation")["slope"].max()
+    at_zero = activation_curves(0.0, 0.0, points=1).set_index("activation")["slope"]
     rows = [
         {
             "activation": name,
             "formula": entry.formula,
             "range": entry.range,
-            "slope_at_0": slopes[name].loc[0.0],
-            "largest_slope": slopes[name].max(),
-            "through_20_layers": slopes[name].max() ** _LAYERS,
+            "slope_at_0": at_zero[name],
+            "largest_slope": largest[name],
+            "through_20_layers": largest[name] ** _LAYERS,
         }
         for name, entry in ACTIVATIONS.items()
     ]
@@ -96,7 +97,7 @@ def draw(curves: pd.DataFrame, path: Path) -> None:
     handles, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper right", ncols=2, frameon=False, fontsize=12)
     figure.suptitle(
-        "Activations and their slopes: only the sigmoid's never comes near 1",
+        "Activations and their slopes: the sigmoid's is never above ¼",
         x=0.01, ha="left", fontsize=14, fontweight="bold",
     )  # fmt: skip
     picture.save(figure, path)
@@ -118,11 +119,11 @@ def _as_text(table: pd.DataFrame) -> Any:
     text = Table(title="Activations")
     for name in ("activation", "formula", "range"):
         text.add_column(name, no_wrap=True)
-    for name in ("slope at 0", "largest slope", f"… through {_LAYERS} layers"):
+    for name in ("slope at 0", "largest slope", f"{_LAYERS} layers"):
         text.add_column(name, justify="right")
-    for row in table.itertuples(index=False):
-        steepness = (f"{row.slope_at_0:.3g}", f"{row.largest_slope:.3g}")
+    for row in table.to_dict("records"):
         text.add_row(
-            row.activation, row.formula, row.range, *steepness, f"{row.through_20_layers:.2g}"
+            *(row[name] for name in ("activation", "formula", "range")),
+            *(f"{row[name]:.3g}" for name in ("slope_at_0", "largest_slope", "through_20_layers")),
         )
     return text

@@ -1,59 +1,16 @@
-"""explain depth: gradients of the first step, layer by layer, and what training makes of them."""
+"""explain depth: why gradients vanish and explode in deep networks, and what helps."""
 
 from __future__ import annotations
 
-import copy
 import math
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import torch
-from torch import nn
 
-from farandole.errors import MissingPackage, TrainingDiverged
 from farandole.explain import depth_picture, picture
-from farandole.explain.variants import VARIANTS, Variant, linear_layers
-from farandole.fit import train
-from farandole.training.stage import DIVERGED, SPOILED
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How much to measure.
-
-    >>> QUICK.depths
-    (2, 20)
-    """
-
-    depths: tuple[int, ...] = (2, 5, 10, 20, 50)
-    """Numbers of hidden layers."""
-    width: int = 32
-    epochs: int = 8
-    batch_size: int = 64
-    learning_rate: float = 0.03
-    seed: int = 0
-
-
-FULL = Plan()
-"""All depths; less than a minute on one core."""
-QUICK = Plan(depths=(2, 20), epochs=2)
-"""A shallow and a deep one, for a few seconds."""
-
-
-@dataclass(frozen=True)
-class DepthStudy:
-    """What was measured."""
-
-    gradients: pd.DataFrame
-    """One row a layer: variant, depth, layer (1 is the first), norm of its weights' gradient."""
-    summary: pd.DataFrame
-    """One row a network: variant, depth, norms of the first and the last layer, their ratio, and
-    loss and accuracy of the last epoch, which are NaN where training diverged."""
+from farandole.explain.depth_study import FULL, Plan, study_depth
+from farandole.explain.variants import VARIANTS
 
 
 def explain_depth(path: Path, plan: Plan = FULL) -> None:
@@ -74,101 +31,6 @@ def explain_depth(path: Path, plan: Plan = FULL) -> None:
         console.print(f"[bold]{name}[/bold]: {variant.shows}")
 
 
-def study_depth(plan: Plan = FULL, tell: Callable[[str], Any] | None = None) -> DepthStudy:
-    """Measure every variant at every depth, on scikit-learn's handwritten digits.
-
-    Args:
-        plan: how much to measure.
-        tell: hears a line before each variant is trained.
-
-    >>> study = study_depth(Plan(depths=(2,), epochs=1))
-    >>> study.summary["variant"].tolist()[:2]
-    ['sigmoid', 'careful weights']
-    """
-    table = load_digits()
-    gradients: list[dict[str, Any]] = []
-    summary: list[dict[str, Any]] = []
-    for number, (name, variant) in enumerate(VARIANTS.items(), 1):
-        if tell is not None:
-            depths = ", ".join(map(str, plan.depths))
-            tell(f"{number}/{len(VARIANTS)}  {name}: training with {depths} hidden layers")
-        for depth in plan.depths:
-            network = variant.build([64, *[plan.width] * depth, 10], plan.seed)
-            norms = gradient_norms(network, table, variant.clip_norm)
-            who = {"variant": name, "depth": depth}
-            gradients += [{**who, "layer": at, "norm": norm} for at, norm in enumerate(norms, 1)]
-            ends = {"first": norms[0], "last": norms[-1], "ratio": norms[0] / norms[-1]}
-            summary.append({**who, **ends, **_learn(network, table, variant, plan)})
-    return DepthStudy(pd.DataFrame(gradients), pd.DataFrame(summary))
-
-
-def load_digits() -> pa.Table:
-    """Give 1,797 handwritten digits of 8×8 pixels, each pixel scaled to mean 0 and variance 1."""
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise MissingPackage("scikit-learn", "demo") from error
-    data: Any = datasets.load_digits()
-    pixels = (data.data - data.data.mean(0)) / (data.data.std(0) + 1e-9)
-    features = pa.FixedSizeListArray.from_arrays(pa.array(pixels.astype("float32").ravel()), 64)
-    return pa.table({"features": features, "label": data.target})
-
-
-def gradient_norms(
-    network: nn.Module, table: pa.Table, clip_norm: float | None = None
-) -> list[float]:
-    """Measure the gradient of a first batch: its norm for the weights of each layer.
-
-    In double precision, as single precision has no numbers below 1e-45 to show.
-
-    Args:
-        network: is not changed.
-        table: the digits; the first 256 are the batch.
-        clip_norm: what the whole gradient is shortened to, if it is longer.
-    """
-    twin = copy.deepcopy(network).double().train()
-    batch = table.slice(0, 256).combine_chunks()
-    pixels = batch["features"].combine_chunks().flatten().to_numpy().reshape(-1, 64)
-    labels = torch.tensor(batch["label"].to_numpy())
-    nn.functional.cross_entropy(twin(torch.tensor(pixels).double()), labels).backward()
-    if clip_norm is not None:
-        nn.utils.clip_grad_norm_(twin.parameters(), clip_norm)
-    return [_norm(layer.weight.grad) for layer in linear_layers(twin)]
-
-
-def _norm(gradient: torch.Tensor | None) -> float:
-    assert gradient is not None
-    return float(gradient.norm())
-
-
-def _learn(network: nn.Module, table: pa.Table, variant: Variant, plan: Plan) -> dict[str, float]:
-    """Train, and give the loss and accuracy of the last epoch; NaN if there is no such thing."""
-    lost = {"loss": math.nan, "accuracy": math.nan}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that it diverged is what we are after
-            result = train(
-                network,
-                table,
-                optimizer="sgd",
-                optimizer_options={"momentum": 0.9},
-                learning_rate=plan.learning_rate,
-                epochs=plan.epochs,
-                batch_size=plan.batch_size,
-                clip_norm=variant.clip_norm,
-                seed=plan.seed,
-                progress=False,
-            )
-    except TrainingDiverged:
-        return lost
-    last = result.history.iloc[-1]
-    return (
-        lost
-        if result.reason in (DIVERGED, SPOILED)
-        else {"loss": float(last["train_loss"]), "accuracy": float(last["train_accuracy"])}
-    )
-
-
 def _as_text(summary: pd.DataFrame) -> Any:
     from rich.table import Table
 
@@ -176,13 +38,16 @@ def _as_text(summary: pd.DataFrame) -> Any:
     text.add_column("variant", no_wrap=True)
     for name in ("hidden layers", "first layer", "last layer", "first / last", "loss", "accuracy"):
         text.add_column(name, justify="right")
-    for name, rows in summary.groupby("variant", sort=False):
-        for row in rows.itertuples(index=False):
-            scores = (
-                ("NaN", "–") if math.isnan(row.loss) else (f"{row.loss:.3g}", f"{row.accuracy:.2f}")
-            )
-            norms = (f"{value:.0e}" for value in (row.first, row.last, row.ratio))
-            text.add_row(str(name), str(row.depth), *norms, *scores)
-            name = ""
-        text.add_section()
+    name = ""
+    for row in summary.to_dict("records"):
+        if row["variant"] != name:
+            text.add_section()
+        lost = math.isnan(row["loss"])
+        text.add_row(
+            "" if row["variant"] == name else row["variant"],
+            str(row["depth"]),
+            *(f"{row[norm]:.0e}" for norm in ("first", "last", "ratio")),
+            *(("NaN", "–") if lost else (f"{row['loss']:.3g}", f"{row['accuracy']:.2f}")),
+        )
+        name = row["variant"]
     return text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -23,25 +24,35 @@ def draw(gradients: pd.DataFrame, summary: pd.DataFrame, path: Path) -> None:
         summary: one row a network.
         path: where the picture goes.
     """
-    figure = picture.new_figure(15, 8.2)
-    upper, lower = figure.subplots(2, 4, gridspec_kw={"wspace": 0.04, "hspace": 0.06})
-    families = ((upper, VANISHING, "vanishing"), (lower[:3], EXPLODING, "exploding"))
-    for row, variants, _ in families:
-        chosen = gradients[gradients["variant"].isin(list(variants))]
-        limits = (chosen["norm"].min() / 10, chosen["norm"].max() * 10)
-        for axes, name in zip(row, variants, strict=True):
-            _lines(axes, chosen[chosen["variant"] == name], limits)
-            axes.set_title(name, fontsize=12, fontweight="bold")
-            axes.tick_params(labelleft=axes is row[0])
-        row[0].set_ylabel("norm of the gradient, first step")
-    _accuracies(lower[3], summary)
-    handles, labels = upper[0].get_legend_handles_labels()
-    figure.legend(handles, labels, title="hidden layers", loc="outside right upper", frameon=False)
+    figure = picture.new_figure(15, 8.6)
     figure.suptitle(
-        "Gradients vanish (above) and explode (below) with depth, and what keeps them alive",
-        x=0.01, ha="left", fontsize=15, fontweight="bold",
+        "Gradients vanish or explode with depth, unless something keeps their size",
+        x=0.01, ha="left", fontsize=16, fontweight="bold",
     )  # fmt: skip
+    parts: Any = figure.subfigures(2, 1, hspace=0.03)
+    upper, lower = parts
+    vanishing, exploding = upper.subplots(1, 4), lower.subplots(1, 4, width_ratios=[1, 1, 1, 1.1])
+    _family(vanishing, VANISHING, gradients)
+    _family(exploding[:3], EXPLODING, gradients)
+    _accuracies(exploding[3], summary)
+    # Where gradients keep their size, the lower part of a panel is free.
+    vanishing[1].legend(title="hidden layers", loc="lower center", ncols=2, frameon=False)
+    for part, begins in ((upper, "Vanishing: sigmoid, small weights"),
+                         (lower, "Exploding: ReLU, large weights")):  # fmt: skip
+        words = f"{begins}. The panels beside it change one thing each."
+        part.suptitle(words, x=0.01, ha="left", fontsize=12.5, color="#444444")
     picture.save(figure, path)
+
+
+def _family(row: Sequence[Axes], names: Iterable[str], gradients: pd.DataFrame) -> None:
+    """Draw variants beside each other, on one scale."""
+    chosen = gradients[gradients["variant"].isin(list(names))]
+    limits = (chosen["norm"].min() / 10, chosen["norm"].max() * 10)
+    for axes, name in zip(row, names, strict=True):
+        _lines(axes, chosen[chosen["variant"] == name], limits)
+        axes.set_title(name, fontsize=12, fontweight="bold")
+        axes.tick_params(labelleft=axes is row[0])
+    row[0].set_ylabel("norm of the gradient, first step")
 
 
 def _lines(axes: Axes, gradients: pd.DataFrame, limits: tuple[float, float]) -> None:
@@ -62,10 +73,9 @@ def _accuracies(axes: Axes, summary: pd.DataFrame) -> None:
     """Draw a table whose cells are the darker, the less was learned."""
     names = [*VANISHING, *EXPLODING]
     table = summary.pivot(index="variant", columns="depth", values="accuracy").loc[names]
-    axes.imshow(table.fillna(0.0), cmap="cividis", vmin=0, vmax=1, aspect="auto")
-    for row, name in enumerate(names):
-        for column, depth in enumerate(table.columns):
-            value = float(table.loc[name, depth])
+    axes.imshow(table.fillna(0.0).to_numpy(), cmap="cividis", vmin=0, vmax=1, aspect="auto")
+    for row, values in enumerate(table.to_numpy(dtype=float)):
+        for column, value in enumerate(values):
             text = "NaN" if math.isnan(value) else f"{value:.2f}"
             colour = "black" if value > 0.5 else "white"
             axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=10)

@@ -28,6 +28,7 @@ class Variant:
     residual: bool = False
     batch_norm: bool = False
     clip_norm: float | None = None
+    learning_rate: float = 0.05
 
     def build(self, layers: list[int], seed: int) -> MLP:
         """Make the network.
@@ -88,27 +89,27 @@ _LARGE = partial(normal_weights, deviation=0.4)
 
 VANISHING: dict[str, Variant] = {
     "sigmoid": Variant(
-        "Every layer passes back less than a quarter: with 10 of them the first hardly learns, "
-        "with 20 not at all.",
+        "Every layer passes back a quarter at most, and small weights less: with 5 layers the "
+        "first hardly gets a gradient, with 20 next to none.",
         "sigmoid",
         _SMALL,
     ),
     "careful weights": Variant(
-        "Four times Glorot's weights, and biases that centre: the gradient keeps its size. "
-        "Only at the start, though; 50 layers need more.",
+        "Weights four times Glorot's make up for the quarter, and biases centre what a sigmoid "
+        "gives: the gradient keeps its size, and 20 layers learn. With 50 that isn't enough.",
         "sigmoid",
         centred_sigmoid_weights,
     ),
     "residual": Variant(
-        "What goes round a layer isn't shrunk by it: all depths learn. Their sum grows with "
-        "depth, hence the large gradient of the last layer.",
+        "What goes round a layer isn't shrunk by it: all depths learn. What it adds up grows "
+        "with depth, hence the larger gradients of the last layers.",
         "sigmoid",
         _SMALL,
         residual=True,
     ),
     "batch norm": Variant(
-        "Rescaling each layer undoes the shrinking, whatever the weights: it holds for 20 layers "
-        "and frays at 50.",
+        "Rescaling each layer undoes the shrinking, whatever the weights: all depths learn, the "
+        "deeper the slower.",
         "sigmoid",
         _SMALL,
         batch_norm=True,
@@ -118,20 +119,25 @@ VANISHING: dict[str, Variant] = {
 
 EXPLODING: dict[str, Variant] = {
     "large weights": Variant(
-        "Every layer makes signal and gradient larger: the deeper, the sooner the loss is NaN.",
+        "The signal grows on its way up and the gradient on its way down, so that all layers of "
+        "a deep network get a huge one: from 10 layers on the loss becomes NaN.",
         "relu",
         _LARGE,
+        learning_rate=0.02,
     ),
     "clipped": Variant(
-        "The same gradients, made shorter as a whole: the loss stays finite and medium depths "
-        "learn. The cause is still there, so the deepest survive without learning.",
+        "The gradient points where it did, and is shorter: no loss becomes NaN, and 5 to 10 "
+        "layers learn. The weights are still too large, so 20 and 50 survive and learn nothing.",
         "relu",
         _LARGE,
         clip_norm=1.0,
+        learning_rate=0.02,
     ),
     "He's weights": Variant(
-        "Variance 2 / inputs takes the cause away: no gradient explodes, and none needs clipping.",
+        "Variance 2 / inputs takes the cause away, and nothing explodes. Gradients of a good size "
+        "don't yet make 20 or 50 layers easy to train.",
         "relu",
+        learning_rate=0.02,
     ),
 }
 """Large weights and ReLU, and what helps: each remedy is one change to the first."""

@@ -134,8 +134,14 @@ def perceptron(
 
 def fit_perceptron(stage: PerceptronParams, dataset: DataFrame, loss: str) -> TrainingResult:
     """Train with the solver that the params name."""
+    outputs = ("rawPredictionCol", "probabilityCol", "predictionCol")
+    check_new_columns(
+        dataset, [stage.getOrDefault(param) for param in outputs if stage.hasParam(param)]
+    )
     session = dataset.sparkSession
-    workers = stage.value_of("numWorkers") or min(_spark.slots(session), MOST_WORKERS)
+    workers = stage.value_of("numWorkers")
+    if workers is None:
+        workers = min(_spark.slots(session), MOST_WORKERS)
     network = perceptron(
         stage.getOrDefault("layers"),
         stage.getOrDefault("activation"),
@@ -159,6 +165,15 @@ def fit_perceptron(stage: PerceptronParams, dataset: DataFrame, loss: str) -> Tr
         **_way(stage),
         **_keeping_best(stage),
     )
+
+
+def check_new_columns(dataset: DataFrame, names: list[str]) -> None:
+    """Raise if a column to write exists already, or is written twice; an empty name is none."""
+    taken = list(dataset.columns)
+    for name in filter(None, names):
+        if name in taken:
+            raise InputError(f"Column {name} already exists. Drop it, or choose another name.")
+        taken.append(name)
 
 
 def _way(stage: PerceptronParams) -> dict[str, Any]:

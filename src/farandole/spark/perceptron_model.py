@@ -15,7 +15,13 @@ from farandole.errors import InputError
 from farandole.inference.udf import PackedPredictor
 from farandole.networks import MLP, to_spark_weights
 from farandole.result import TrainingResult
-from farandole.spark.perceptron import PerceptronParams, as_vector, objective_history, perceptron
+from farandole.spark.perceptron import (
+    PerceptronParams,
+    as_vector,
+    check_new_columns,
+    objective_history,
+    perceptron,
+)
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.prediction import Output, with_predictions
 
@@ -107,11 +113,7 @@ class PerceptronModel(PerceptronParams, MLWritable):
         self, dataset: DataFrame, signature: Signature, outputs: list[Output]
     ) -> DataFrame:
         """The DataFrame with columns of predictions."""
-        for output in outputs:
-            if output.name in dataset.columns:
-                raise InputError(
-                    f"Column {output.name} already exists. Drop it, or choose another name."
-                )
+        check_new_columns(dataset, [output.name for output in outputs])
         if self._parcel is None or self._parcel[0] != signature:  # packed once for each way
             self._parcel = (signature, PackedPredictor.of(self.network, signature))
         features = list(signature.features)

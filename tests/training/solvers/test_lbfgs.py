@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def test_values_and_slopes_of_all_iterates() -> None:
     function = Function(rosen, rosen_der)
     path = function.walk(np.tile([-1.2, 1.0], 4), iterations=30)
     assert [iterate.number for iterate in path] == list(range(31))
-    for before, after in zip(path, path[1:], strict=False):
+    for before, after in pairwise(path):
         assert after.value == rosen(after.point.numpy())
         slope = (after.point - before.point).numpy() @ rosen_der(before.point.numpy())
         assert after.value <= before.value + 1e-4 * slope
@@ -167,7 +168,7 @@ def test_a_failed_search_forgets_and_goes_on() -> None:
     function = Wall(lambda x: float((x**4).sum()), lambda x: 4 * x**3)
     path = function.walk(np.array([3.0, -2.0]), 60, tolerance=1e-8)
     numbers = [iterate.number for iterate in path]
-    repeated = [n for n, following in zip(numbers, numbers[1:], strict=False) if n == following]
+    repeated = [n for n, following in pairwise(numbers) if n == following]
     assert len(repeated) == 1
     assert path[-1].value < 1e-6
     # Without a memory the direction is the steepest.
