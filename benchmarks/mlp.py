@@ -75,7 +75,7 @@ def floor(path: str, layers: list[int], evaluations: int, precision: str) -> flo
     start = time.perf_counter()
     for _ in range(evaluations):
         network.zero_grad(set_to_none=False)
-        for rows, labels in zip(x.split(2048), y.split(2048), strict=True):
+        for rows, labels in zip(x.split(1024), y.split(1024), strict=True):
             torch.nn.functional.cross_entropy(network(rows), labels, reduction="sum").backward()
     return time.perf_counter() - start
 

@@ -95,7 +95,7 @@ def test_weights_and_predictions_that_spark_expects(spark: SparkSession) -> None
 
 
 def test_xor_as_in_the_doctest_of_spark(spark: SparkSession) -> None:
-    data = frame(spark, *XOR, partitions=2)
+    data = frame(spark, *XOR)
     model = fit(data, layers=[2, 2, 2], seed=123, maxIter=100, blockSize=1)
     assert model.weights.size == 12
     raw = model.predictRaw(Vectors.dense([1.0, 0.0]))
@@ -133,13 +133,11 @@ def test_probabilities_of_rows_that_contradict_each_other(spark: SparkSession) -
 @pytest.mark.parametrize(
     ("name", "layers", "partitions", "params"),
     [
-        ("iris", IRIS_LAYERS, 1, {}),
         ("iris", IRIS_LAYERS, 3, {"blockSize": 7}),
         ("iris", IRIS_LAYERS, 1, {"solver": "gd", "blockSize": 40, "stepSize": 0.3}),
         ("wine", [13, 6, 3], 3, {}),
         ("breast_cancer", [30, 4, 2], 1, {}),
-        ("digits", [64, 10, 10], 1, {}),
-        ("digits", [64, 10, 10], 3, {"blockSize": 100}),
+        ("digits", [64, 10, 10], 1, {"blockSize": 100}),
     ],
 )
 def test_the_objective_of_twenty_iterations(
@@ -190,16 +188,15 @@ def test_a_hundred_iterations_reach_what_sparks_guide_prints(known: Sample) -> N
     assert model.evaluate(known.test).accuracy >= 0.9
 
 
-@pytest.mark.parametrize(
-    "thresholds", [[0.1, 0.9, 0.4], [1.0, 1e-6, 1.0], [0.5, 0.0, 0.5], [0.3, 0.3, 0.3]]
-)
+@pytest.mark.parametrize("thresholds", [[0.1, 0.9, 0.4], [1.0, 1e-6, 1.0], [0.5, 0.0, 0.5]])
 def test_thresholds(known: Sample, thresholds: list[float]) -> None:
     mine, other = (
         predictions(model.copy({model.thresholds: thresholds}), known.test)
         for model in known.models
     )
     assert mine.tolist() == other.tolist()
-    if 0.0 in thresholds:
+    assert mine.tolist() != predictions(known.models.ours, known.test).tolist()
+    if 0.0 in thresholds:  # it is always chosen
         assert set(mine) == {float(thresholds.index(0.0))}
 
 
@@ -244,10 +241,10 @@ def defined(stage: Any) -> list[Any]:
 
 
 def test_adam_learns(iris: DataFrame) -> None:
-    params: dict[str, Any] = {"layers": IRIS_LAYERS, "solver": "adam", "maxIter": 60}
-    model = fit(iris, blockSize=8, stepSize=0.02, **params)
+    params: dict[str, Any] = {"layers": IRIS_LAYERS, "solver": "adam", "maxIter": 40}
+    model = fit(iris, blockSize=16, stepSize=0.05, **params)
     assert model.summary().accuracy > 0.9
-    assert model.summary().totalIterations == 60
+    assert model.summary().totalIterations == 40
 
 
 @pytest.mark.parametrize(("activation", "layer"), [("tanh", nn.Tanh), ("relu", nn.ReLU)])
@@ -271,7 +268,7 @@ def test_other_activations_against_torch(
 def test_a_weight_is_as_good_as_so_many_rows(spark: SparkSession) -> None:
     x, y = standardised("iris")
     weights = np.arange(150) % 3
-    weighted = frame(spark, x, y, weight=weights)
+    weighted = frame(spark, x, y, weight=weights).withColumn("label", F.col("label").cast("int"))
     repeated = frame(spark, np.repeat(x, weights, axis=0), np.repeat(y, weights))
     params: dict[str, Any] = {"layers": IRIS_LAYERS, "blockSize": 1000}
     mine = fit(weighted, weightCol="weight", **params)
@@ -347,14 +344,21 @@ GOOD = Vectors.dense([1.0, 2.0])
         ),
         ([(2.0, GOOD), (0.5, GOOD)], 2, ["Labels MUST be in {0, 1}, but got"]),
         (
-            [(None, GOOD), (1.0, None), (float("nan"), GOOD)],
+            [(float("nan"), GOOD), (1.0, None)],
             3,
-            ["Labels MUST NOT be Null or NaN", "Vectors MUST NOT be Null"],
+            ["Labels MUST NOT be Null or NaN (1 row", "Vectors MUST NOT be Null (1 row"],
         ),
         (
-            [(0.0, Vectors.dense([1.0, float("nan")])), (0.0, Vectors.sparse(2, {0: np.inf}))],
+            [
+                (None, GOOD),
+                (0.0, Vectors.dense([1.0, float("nan")])),
+                (0.0, Vectors.sparse(2, {0: np.inf})),
+            ],
             3,
-            ["Vector values MUST NOT be NaN or Infinity, but got", "2 rows"],
+            [
+                "Labels MUST NOT be Null or NaN (1 row",
+                "Vector values MUST NOT be NaN or Infinity, but got nan (2 rows",
+            ],
         ),
     ],
     ids=["labels", "two classes", "missing", "not finite"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from pyspark.ml.linalg import Vectors
 from farandole.data.columns import BadRows
 from farandole.errors import InputError
 from farandole.spark import classification as ours
-from farandole.spark.perceptron import in_sparks_words, perceptron, weight_count
+from farandole.spark.perceptron import in_sparks_words, objective_history, perceptron, weight_count
 from farandole.spark.regression import MultilayerPerceptronRegressor
 from farandole.spark.summary import MultilayerPerceptronClassificationTrainingSummary
 from farandole.training.examination import UnusableRows
@@ -219,6 +220,26 @@ def test_bad_rows_in_the_words_of_spark() -> None:
     assert len(both.splitlines()) == 3
     other = BadRows("features", "another size", 1, "2 where 3", "size")
     assert str(other) in words_of(other)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "losses", "means", "expected"),
+    [
+        ([0, 1, 2], [9.0, 8.0, 7.0], [8.0, 7.0], [9.0, 8.0, 7.0]),
+        ([0, 1, 1, 2], [9.0, 8.0, 8.0, 7.0], [8.0, 7.0], [9.0, 8.0, 8.0, 7.0]),
+        ([1, 1, 2, 2], [9.0, 8.0, 7.0, 6.0], [8.5, 6.5], [9.0, 8.5, 6.5]),
+        ([1, 2], [9.0, 8.0], [9.0, 8.0], [9.0, 9.0, 8.0]),
+    ],
+    ids=["a solver", "with a failed search", "batches", "one batch an epoch"],
+)
+def test_the_history_has_one_more_value_than_iterations(
+    epochs: list[int], losses: list[float], means: list[float], expected: list[float]
+) -> None:
+    result: Any = SimpleNamespace(
+        steps=pd.DataFrame({"epoch": epochs, "loss": losses}),
+        history=pd.DataFrame({"train_loss": means}),
+    )
+    assert objective_history(result) == expected
 
 
 def test_a_summary_needs_no_spark_to_count() -> None:

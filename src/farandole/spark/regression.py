@@ -62,8 +62,8 @@ class _RegressorParams(
 
 
 class MultilayerPerceptronRegressionModel(
-    _RegressorParams,
     PerceptronModel,
+    _RegressorParams,
     PredictionModel[Vector],
     MLReadable["MultilayerPerceptronRegressionModel"],
 ):

@@ -25,7 +25,7 @@ from farandole.training.stage import (
     diverged,
 )
 
-_CHUNK = 2048
+_CHUNK = 1024
 """Rows that go through the network at once: large enough to keep a core busy, small enough that
 their activations stay in its caches."""
 

@@ -155,26 +155,27 @@ def test_two_failed_searches_are_the_end() -> None:
     assert function.calls == 1 + 2 * 10
 
 
+class Wall(Function):
+    """A function that can't be evaluated for a while, more than once."""
+
+    closed = (range(4, 14), range(18, 28))
+
+    def __call__(self, x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        value, gradient = super().__call__(x)
+        return math.inf if any(self.calls in calls for calls in self.closed) else value, gradient
+
+
 def test_a_failed_search_forgets_and_goes_on() -> None:
-    """A wall that breaks down after ten trials: the search before fails, the next succeeds."""
-
-    class Wall(Function):
-        def __call__(self, x: torch.Tensor) -> tuple[float, torch.Tensor]:
-            value, gradient = super().__call__(x)
-            if 4 <= self.calls <= 13:
-                return math.inf, gradient
-            return value, gradient
-
     function = Wall(lambda x: float((x**4).sum()), lambda x: 4 * x**3)
     path = function.walk(np.array([3.0, -2.0]), 60, tolerance=1e-8)
-    numbers = [iterate.number for iterate in path]
-    repeated = [n for n, following in pairwise(numbers) if n == following]
-    assert len(repeated) == 1
+    again = [n for n, (a, b) in enumerate(pairwise(path), 1) if a.number == b.number]
+    assert len(again) == 2
+    assert again[1] > again[0] + 1  # a success lies between them, so it is not the end
     assert path[-1].value < 1e-6
-    # Without a memory the direction is the steepest.
-    again = numbers.index(repeated[0]) + 1
-    move = (path[again + 1].point - path[again].point).numpy() / path[again + 1].step
-    np.testing.assert_allclose(move, -4 * path[again].point.numpy() ** 3)
+    for number in again:  # without a memory the direction is the steepest
+        here, there = path[number], path[number + 1]
+        move = (there.point - here.point).numpy() / there.step
+        np.testing.assert_allclose(move, -4 * here.point.numpy() ** 3)
 
 
 def test_names_and_options() -> None:
