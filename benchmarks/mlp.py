@@ -48,7 +48,7 @@ def vectors(session: Any, images: np.ndarray, digits: np.ndarray) -> Any:
 def fit(kind: Any, frame: Any, test: Any, **params: Any) -> dict[str, Any]:
     """Seconds, objective and accuracy of one fit."""
     start = time.perf_counter()
-    model = kind.MultilayerPerceptronClassifier(seed=SEED, **params).fit(frame)
+    model = kind.MultilayerPerceptronClassifier(**{"seed": SEED, **params}).fit(frame)
     seconds = time.perf_counter() - start
     found = {
         "seconds": seconds,
@@ -58,7 +58,7 @@ def fit(kind: Any, frame: Any, test: Any, **params: Any) -> dict[str, Any]:
     }
     if kind is ours:
         found["phases"] = model.seconds
-        found["evaluations"] = int(model.history.get("evaluations", model.history.epoch).sum()) + 1
+        found["evaluations"] = int(model.history.get("evaluations", model.history.epoch).sum())
     print(f"  {kind.__name__.split('.')[0]} {params}: {found}", file=sys.stderr, flush=True)
     return found
 
@@ -101,20 +101,10 @@ def contest(
     return found
 
 
-def sprint(frame: Any, test: Any, goal: float, most: int = 30) -> dict[str, Any]:
-    """The fewest passes of Adam that reach an accuracy, and what they take."""
-    way = {
-        "layers": SMALL,
-        "solver": "adam",
-        "precision": "float32",
-        "blockSize": 256,
-        "stepSize": 0.004,
-    }
-    passes, found = 4, fit(ours, frame, test, maxIter=4, **way)
-    while found["accuracy"] < goal and passes < most:
-        passes += 2
-        found = fit(ours, frame, test, maxIter=passes, **way)
-    return {"goal": goal, "passes": passes, **found}
+def sprint(frame: Any, test: Any) -> list[dict[str, Any]]:
+    """Adam, with settings that were chosen beforehand, from three different beginnings."""
+    way = {"solver": "adam", "precision": "float32", "blockSize": 256, "stepSize": 0.008}
+    return [fit(ours, frame, test, layers=SMALL, maxIter=8, seed=seed, **way) for seed in (1, 2, 3)]
 
 
 def iris(session: Any, repeats: int) -> dict[str, list[float]]:
@@ -150,8 +140,7 @@ def main() -> None:
         figures["small_20"] = contest(frame, test, arrays, SMALL, 20, options.repeats)
         figures["small_100"] = contest(frame, test, arrays, SMALL, 100, some)
         figures["wide_20"] = contest(frame, test, arrays, WIDE, 20, 1)
-        goal = statistics.median(fit["accuracy"] for fit in figures["small_100"]["spark"])
-        figures["adam"] = sprint(frame, test, goal)
+        figures["adam"] = sprint(frame, test)
     reporting.write("mlp", figures, table(figures))
     session.stop()
 
@@ -197,16 +186,19 @@ def table(figures: dict[str, Any]) -> str:
     """The page of the docs."""
     contests = [figures[name] for name in ("small_20", "small_100", "wide_20")]
     rows = [row for contest in contests for row in lines(contest)]
-    small, flowers = figures["adam"], figures["iris"]
-    slow = _median(figures["small_100"]["spark"], "seconds")
+    adam, flowers = figures["adam"], figures["iris"]
+    spark = figures["small_100"]["spark"]
+    ahead = _median(spark, "seconds") / _median(adam, "seconds")
+    accuracies = ", ".join(f"{run['accuracy']:.4f}" for run in adam)
     rows.append(
         [
-            f"{SMALL}, as accurate as Spark's 100 iterations",
-            f'**solver="adam"**, float32, {small["passes"]} passes',
-            f"{small['seconds']:.1f} (one run)",
-            f"{small['objective']:.4f}",
-            f"{small['accuracy']:.4f}",
-            f"{slow / small['seconds']:.1f}× sooner than Spark's {small['goal']:.4f} (goal: ≥ 10×)",
+            f"{SMALL}, 8 passes",
+            '**solver="adam"**, float32, blockSize 256, stepSize 0.008',
+            reporting.spread([run["seconds"] for run in adam], 1),
+            f"{_median(adam, 'objective'):.4f}",
+            f"{_median(adam, 'accuracy'):.4f}",
+            f"{ahead:.1f}× sooner than Spark's 100 iterations, which reach "
+            f"{_median(spark, 'accuracy'):.4f}; three seeds gave {accuracies} (goal: ≥ 10×)",
         ]
     )
     half = statistics.median

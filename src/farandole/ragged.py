@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from farandole.errors import InputError
+
 
 @dataclass(frozen=True)
 class Ragged:
@@ -31,6 +33,12 @@ class Ragged:
     @classmethod
     def of(cls, rows: Sequence[torch.Tensor], axes: int = 1) -> Ragged:
         """Put rows together, which may differ in their first `axes` dimensions."""
+        if not rows:
+            raise InputError(
+                "Ragged.of needs at least one row to know what an element is. For a batch without "
+                f"rows: Ragged(torch.empty(0, …), torch.empty(0, {axes}, dtype=torch.int64)), with "
+                "the shape of an element for the dots."
+            )
         flat = [row.reshape(-1, *row.shape[axes:]) for row in rows]
         sizes = torch.tensor([row.shape[:axes] for row in rows]).reshape(len(rows), axes)
         return cls(torch.cat(flat), sizes)

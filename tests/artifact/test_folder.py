@@ -18,6 +18,8 @@ from torch import nn
 from farandole.artifact import Artifact, Signature
 from farandole.artifact import folder as folder_module
 from farandole.errors import ArtifactError
+from farandole.networks import RNN
+from farandole.ragged import Ragged
 
 
 def signature(*shape: int, dtype: str = "float32", **options: Any) -> Signature:
@@ -137,6 +139,29 @@ def test_a_pickle_only_on_request_both_ways(tmp_path: Path) -> None:
         Artifact.load(tmp_path / "net")
     loaded = Artifact.load(tmp_path / "net", allow_pickle=True).network
     assert torch.equal(loaded(ROW), artifact.network(ROW))
+
+
+class Lengths(nn.Module):
+    ragged_axes = (1,)
+
+    def forward(self, x: Ragged) -> torch.Tensor:
+        return x.lengths.unsqueeze(1).float()
+
+
+def test_a_network_of_ones_own_for_rows_that_differ_in_size(tmp_path: Path) -> None:
+    about = Signature(
+        features=("x",), shapes=((None,),), dtypes=("float32",), head="identity", outputs=1
+    )
+    artifact = Artifact(Lengths(), about)
+    with pytest.raises(ArtifactError) as caught:
+        artifact.save(tmp_path / "net")
+    assert "neither one of farandole.networks, nor a Sequential" in str(caught.value)
+    assert "(it takes rows that differ in size, which no exported program" in str(caught.value)
+    assert "allow_pickle=True" in str(caught.value)
+    artifact.save(tmp_path / "net", allow_pickle=True)
+    loaded = Artifact.load(tmp_path / "net", allow_pickle=True).network
+    assert loaded(Ragged.of([torch.zeros(3), torch.zeros(1)])).tolist() == [[3], [1]]
+    Artifact(nn.Sequential(RNN(1, 2)), about).save(tmp_path / "ours")
 
 
 def test_an_existing_folder_is_kept_unless_told_otherwise(tmp_path: Path) -> None:

@@ -100,6 +100,42 @@ def test_numbers_take_the_kind_that_the_network_was_trained_on() -> None:
         ids(np.array([1.0, 1.5]))
 
 
+class Colors(nn.Module):
+    """Bytes are colors from 0 to 255, other numbers are taken as they are."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.float() / (255 if x.dtype == torch.uint8 else 1)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int16", "int32", "int64", "float32", "float64"])
+def test_bytes_are_bytes_in_any_type(kind: str) -> None:
+    colors = predictor(Colors(), "identity", 4, dtypes=("uint8",))
+    rows = np.array([[0, 51, 102, 255]], kind)
+    for form in (rows, {"x": rows.tolist()}, pa.table({"x": list(rows)})):
+        np.testing.assert_allclose(colors(form).raw, [[0.0, 0.2, 0.4, 1.0]], rtol=1e-6)
+    for wrong in (256, -1):
+        with pytest.raises(InputError, match=rf"'x' holds {wrong}.*\(uint8\)"):
+            colors(np.array([[0, 1, 2, wrong]]))
+
+
+def test_the_type_of_integers_is_nothing_to_a_network_that_gets_floats() -> None:
+    network = nn.Linear(4, 2)
+    floated = predictor(network, "identity", 2, dtypes=("int8",), floated=True)
+    rows = np.array([[1, -2, 3000, 4]])
+    with torch.no_grad():
+        expected = network(torch.from_numpy(rows).float())
+    np.testing.assert_allclose(floated(rows).raw, expected, rtol=1e-6)
+
+
+def test_cells_of_several_axes_in_pandas() -> None:
+    images = np.arange(24.0).reshape(4, 2, 3)
+    flat = predictor(nn.Flatten(), "identity", 6, shapes=((2, 3),))
+    found = flat(pd.DataFrame({"x": list(images)})).raw
+    np.testing.assert_array_equal(found, images.reshape(4, 6))
+    with pytest.raises(InputError, match="'x': 1 row has another size"):
+        flat(pd.DataFrame({"x": [*images[:3], np.zeros((2, 4))]}))
+
+
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
@@ -108,8 +144,11 @@ def test_numbers_take_the_kind_that_the_network_was_trained_on() -> None:
         (pa.table({"x": [[1.0] * 4, None]}), "'x': 1 row has null.*before predicting"),
         (pa.table({"x": [[1.0] * 4, [1.0]]}), "'x': 1 row has another size"),
         ({"x": np.full((2, 4), "a")}, "'x' holds <U1, expected float32"),
+        (pd.DataFrame({"x": [np.ones((2, 2)), np.ones(4)]}), "'x' can't be read"),
+        (pd.DataFrame({"x": [[1.0], "a"]}), "'x' can't be read"),
+        ({"x": [[1.0] * 4, [1.0]]}, "'x' can't be read"),
     ],
-    ids=["missing", "size", "null", "ragged", "text"],
+    ids=["missing", "size", "null", "ragged", "text", "depths", "mixture", "lists"],
 )
 def test_rows_that_can_not_be_predicted(data: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):

@@ -13,8 +13,9 @@ from tests.data.test_images import SPARK_IMAGE, encoded, picture, spark_image
 from torch import nn
 
 from farandole.artifact import Signature
+from farandole.data import chunks
 from farandole.errors import InputError
-from farandole.inference import Predictor, varying
+from farandole.inference import Predictor
 from farandole.ragged import Ragged
 
 Array = np.ndarray[Any, Any]
@@ -119,7 +120,7 @@ def test_rows_without_elements() -> None:
 
 
 def test_long_rows_go_through_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varying, "_PADDED_VALUES", 100)
+    monkeypatch.setattr(chunks, "PADDED_VALUES", 100)
     lengths = [3, 3, 40, 1, 1, 500, 2, 30, 30, 30, 30]
     rows = [np.full(length, float(number)) for number, length in enumerate(lengths)]
     predict = predictor((None,), rows_at_once=4)
@@ -140,7 +141,7 @@ class Both(nn.Module):
 
 
 def test_columns_that_vary_beside_those_that_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varying, "_PADDED_VALUES", 8)
+    monkeypatch.setattr(chunks, "PADDED_VALUES", 8)
     signature = Signature(
         features=("x", "y"),
         shapes=((None,), ()),

@@ -156,3 +156,10 @@ def test_logistic_regression_is_that_of_scikit_learn() -> None:
 def test_wrong_arguments(make: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         make()
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("batch_norm", [True, False])
+def test_a_row_without_an_axis_for_rows(batch_norm: bool, training: bool) -> None:
+    mlp = MLP([4, 8, 8, 3], batch_norm=batch_norm, residual=True, seed=1).train(training)
+    assert torch.equal(mlp(ROWS[0]), mlp(ROWS[:1])[0])

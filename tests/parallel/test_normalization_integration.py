@@ -13,6 +13,7 @@ from torch import nn
 import farandole
 from farandole import TrainingResult, current_world
 from farandole.parallel.normalization import SynchronizedBatchNorm, synchronize
+from farandole.world import World
 
 pytestmark = pytest.mark.integration
 
@@ -134,13 +135,26 @@ def train(workers: int, **options: Any) -> TrainingResult:
     )
 
 
+def mean_loss(output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    """One number for all rows, which would be NaN for none."""
+    return nn.functional.cross_entropy(output, label)
+
+
 def test_two_workers_walk_the_path_of_one_if_they_share_statistics() -> None:
     """The last batch has a single row, so that the other worker comes along without any."""
     one = train(1)
-    shared, apart = train(2, sync_batch_norm=True), train(2)
+    shared, apart = train(2, sync_batch_norm=True, loss=mean_loss), train(2)
     np.testing.assert_allclose(shared.steps["loss"], one.steps["loss"], rtol=1e-6)
     torch.testing.assert_close(
         shared.network.state_dict(), one.network.state_dict(), rtol=1e-6, atol=1e-9
     )
     assert isinstance(shared.network[1], nn.BatchNorm1d)  # type: ignore[index]
     assert np.abs(np.subtract(apart.steps["loss"], one.steps["loss"])).max() > 1e-3
+
+
+def test_a_norm_in_two_places_stays_one() -> None:
+    norm = nn.BatchNorm1d(3)
+    both = nn.ModuleDict({"a": norm, "b": norm, "c": nn.Sequential(norm)})
+    found = synchronize(both, World(size=2))
+    assert found.a is found.b is found.c[0]  # type: ignore[union-attr,index]
+    assert isinstance(found.a, SynchronizedBatchNorm)

@@ -17,6 +17,10 @@ from tests.spark.samples import frame, small_network
 
 from farandole.errors import InputError, NotEnoughSlots
 from farandole.spark import TorchEstimator, TorchModel
+from farandole.spark.classification import (
+    MultilayerPerceptronClassificationModel,
+    MultilayerPerceptronClassifier,
+)
 
 
 def refused(estimator: TorchEstimator, data: object, kind: type[Exception]) -> str:
@@ -70,6 +74,15 @@ def main(folder: Path) -> None:
     tuned = CrossValidator(**options, numFolds=2, seed=1).fit(data)
     assert isinstance(tuned.bestModel, TorchModel)
     found["tuned"] = tuned.avgMetrics
+
+    rows = data.select(array_to_vector("features").alias("features"), "label").coalesce(1)
+    classifier = MultilayerPerceptronClassifier(layers=[4, 5, 3], maxIter=10, seed=1)
+    perceptron = classifier.setBlockSize(1000).fit(rows)
+    found["objective"] = perceptron.summary().objectiveHistory
+    found["accuracy"] = perceptron.evaluate(rows).accuracy
+    perceptron.write().save(str(folder / "perceptron"))
+    again = MultilayerPerceptronClassificationModel.load(str(folder / "perceptron"))
+    assert again.weights == perceptron.weights
 
     many = estimator.copy({estimator.numWorkers: 3})
     found["slots"] = refused(many, data, NotEnoughSlots)

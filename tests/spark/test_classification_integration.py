@@ -130,25 +130,34 @@ def test_probabilities_of_rows_that_contradict_each_other(spark: SparkSession) -
 # Side by side
 
 
-@pytest.mark.parametrize(
-    ("name", "layers", "partitions", "params"),
-    [
-        ("iris", IRIS_LAYERS, 3, {"blockSize": 7}),
-        ("iris", IRIS_LAYERS, 1, {"solver": "gd", "blockSize": 40, "stepSize": 0.3}),
-        ("wine", [13, 6, 3], 3, {}),
-        ("breast_cancer", [30, 4, 2], 1, {}),
-        ("digits", [64, 10, 10], 1, {"blockSize": 100}),
-    ],
-)
+NETS: dict[str, tuple[list[int], dict[str, Any]]] = {
+    "iris": (IRIS_LAYERS, {"blockSize": 7}),
+    "wine": ([13, 6, 3], {}),
+    "breast_cancer": ([30, 4, 2], {}),
+    "digits": ([64, 10, 10], {"blockSize": 100}),
+}
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("name", NETS)
 def test_the_objective_of_twenty_iterations(
-    spark: SparkSession, name: str, layers: list[int], partitions: int, params: dict[str, Any]
+    spark: SparkSession, name: str, partitions: int
 ) -> None:
+    layers, params = NETS[name]
     data = frame(spark, *standardised(name), partitions)
     pair = fit_both(data, layers=layers, seed=1, maxIter=20, **params)
     assert pair.ours.summary().totalIterations == 20
     pair.check_histories()
     np.testing.assert_allclose(pair.ours.weights, pair.theirs.weights, rtol=1e-6, atol=1e-8)
     data.unpersist()
+
+
+def test_gradient_descent(spark: SparkSession) -> None:
+    data = frame(spark, *standardised("iris"), 1)
+    way = {"solver": "gd", "blockSize": 40, "stepSize": 0.3}
+    pair = fit_both(data, layers=IRIS_LAYERS, seed=1, maxIter=10, **way)
+    pair.check_histories()
+    np.testing.assert_allclose(pair.ours.weights, pair.theirs.weights, rtol=1e-9)
 
 
 def test_a_history_with_a_failed_search_in_it(spark: SparkSession) -> None:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from pyspark.ml.functions import array_to_vector
 from tests.spark.samples import classes, frame, small_network
 
 from farandole.spark import TorchEstimator
+from farandole.spark.classification import MultilayerPerceptronClassifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,3 +54,11 @@ def test_connect_does_as_classic_spark_does(spark: SparkSession, tmp_path: Path)
     assert "3 workers" in found["slots"]
     assert "'label': " in found["label"]
     assert "outside of 0 … 2" in found["label"]
+
+    rows = frame(spark).select(array_to_vector("features").alias("features"), "label")
+    perceptron = MultilayerPerceptronClassifier(
+        layers=[4, 5, 3], maxIter=10, seed=1, blockSize=1000
+    ).fit(rows.coalesce(1))
+    objective = perceptron.summary().objectiveHistory
+    np.testing.assert_allclose(found["objective"], objective, rtol=1e-6)
+    assert found["accuracy"] == perceptron.evaluate(rows).accuracy

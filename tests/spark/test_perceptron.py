@@ -11,14 +11,15 @@ import pandas as pd
 import pytest
 import torch
 from pyspark.ml import classification as theirs
-from pyspark.ml.linalg import Vectors
+from pyspark.ml.linalg import DenseVector, Vectors
 
 from farandole.data.columns import BadRows
 from farandole.errors import InputError
 from farandole.spark import classification as ours
-from farandole.spark.perceptron import in_sparks_words, objective_history, perceptron, weight_count
+from farandole.spark.perceptron import objective_history, perceptron, weight_count
 from farandole.spark.regression import MultilayerPerceptronRegressor
 from farandole.spark.summary import MultilayerPerceptronClassificationTrainingSummary
+from farandole.spark.wording import in_sparks_words
 from farandole.training.examination import UnusableRows
 
 Classifier = ours.MultilayerPerceptronClassifier
@@ -37,7 +38,9 @@ def test_every_public_name_of_sparks_class_is_there(name: str) -> None:
 
 
 def test_every_public_name_of_sparks_summaries_is_there() -> None:
-    summary: Any = MultilayerPerceptronClassificationTrainingSummary(None, "p", "l", [1.0])
+    summary: Any = MultilayerPerceptronClassificationTrainingSummary(
+        None, "p", "l", objectiveHistory=[1.0]
+    )
     for kind in ("TrainingSummary", "Summary"):
         spark = getattr(theirs, f"MultilayerPerceptronClassification{kind}")
         assert public(spark) - public(summary) == set()
@@ -116,7 +119,10 @@ def test_a_copy_has_params_of_its_own() -> None:
         ({"layers": [2, 3], "blockSize": 0}, "blockSize given invalid value 0"),
         ({"layers": [2, 3], "tol": -1.0}, "tol given invalid value -1.0"),
         ({"layers": [2, 3], "stepSize": 0.0}, "stepSize given invalid value 0.0"),
-        ({"layers": [2, 3], "activation": "step"}, "activation given invalid value step"),
+        ({"layers": [2, 3], "activation": "step"}, "There is no activation 'step'"),
+        ({"layers": [2, 3], "activation": "softmax"}, "activation given invalid value softmax"),
+        ({"layers": [2, 3], "solver": "adam", "maxIter": 0}, "maxIter given invalid value 0"),
+        ({"layers": [2, 3], "thresholds": []}, "thresholds has length 0"),
         ({"layers": [2, 3], "precision": "float16"}, "precision given invalid value float16"),
         (
             {"layers": [2, 3], "thresholds": [0.1, 0.2]},
@@ -196,7 +202,10 @@ def test_weights_stand_in_sparks_order() -> None:
 
 
 def words_of(*problems: BadRows, classes: int | None = 3) -> str:
-    return str(in_sparks_words(UnusableRows(problems), "features", "label", classes))
+    error = UnusableRows(problems)
+    return str(
+        in_sparks_words(error, features="features", label="label", weight="weight", classes=classes)
+    )
 
 
 def test_bad_rows_in_the_words_of_spark() -> None:
@@ -215,11 +224,38 @@ def test_bad_rows_in_the_words_of_spark() -> None:
     infinite = BadRows("features", "infinite", 1, "inf", "not finite")
     assert "Vector values MUST NOT be NaN or Infinity, but got inf" in words_of(infinite)
     weight = BadRows("weight", "negative", 1, "-1", "negative")
-    assert "Weights MUST NOT be Null, NaN, Infinity or Negative, but got -1" in words_of(weight)
+    assert "Weights MUST NOT be Negative or Infinity, but got -1.0" in words_of(weight)
+    marker = BadRows("held_out", "null", 1, "row 0 of its batch", "null")
+    assert "Weights" not in words_of(marker)
+    assert str(marker) in words_of(marker)
     both = words_of(null, fraction)
     assert len(both.splitlines()) == 3
     other = BadRows("features", "another size", 1, "2 where 3", "size")
     assert str(other) in words_of(other)
+
+
+def test_making_a_network_leaves_the_random_generator_alone() -> None:
+    before = torch.get_rng_state()
+    perceptron([3, 4, 2], "relu", np.zeros(weight_count([3, 4, 2])))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_model_predicts_with_the_activation_it_is_told() -> None:
+    """Copies share what was made ready for another one."""
+    sigmoid = ours.MultilayerPerceptronClassificationModel(np.linspace(-2, 2, 17))
+    sigmoid._set(layers=[2, 3, 2])
+    row = DenseVector([1.0, -0.5])
+    first = sigmoid.predictRaw(row)
+    tanh = sigmoid.copy({sigmoid.activation: "tanh"})
+    expected = perceptron([2, 3, 2], "tanh", np.linspace(-2, 2, 17))
+    given = torch.from_numpy(row.toArray())[None, :]
+    np.testing.assert_allclose(tanh.predictRaw(row).toArray(), expected(given)[0].detach())
+    assert sigmoid.predictRaw(row) == first
+
+
+@pytest.mark.parametrize("name", ["weightCol", "validationIndicatorCol"])
+def test_an_empty_column_name_is_none(name: str) -> None:
+    assert Classifier(**{name: ""}).value_of(name) is None
 
 
 @pytest.mark.parametrize(
@@ -247,7 +283,7 @@ def test_a_summary_needs_no_spark_to_count() -> None:
         None,  # type: ignore[arg-type]
         "prediction",
         "label",
-        pd.Series([0.9, 0.5, 0.4]),  # type: ignore[arg-type]
+        objectiveHistory=pd.Series([0.9, 0.5, 0.4]),  # type: ignore[arg-type]
     )
     assert summary.totalIterations == 2
     assert summary.objectiveHistory == [0.9, 0.5, 0.4]

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from sklearn import metrics
 from tests.spark.perceptrons import Array, Sample, sample
 
+from farandole.errors import InputError
 from farandole.spark.classification import (
     MultilayerPerceptronClassificationSummary,
     MultilayerPerceptronClassificationTrainingSummary,
@@ -104,3 +105,24 @@ def test_labels_of_another_type_and_name(known: Sample) -> None:
     other = model.copy({model.labelCol: "kind"}).evaluate(renamed)
     assert other.labels == [0.0, 1.0, 2.0]
     assert other.accuracy == model.evaluate(known.test).accuracy
+
+
+def test_rows_count_by_their_weight(spark: SparkSession) -> None:
+    label, prediction = labels_and_predictions()
+    weight = np.random.default_rng(1).uniform(0, 3, len(label))
+    rows = list(zip(label.tolist(), prediction.tolist(), weight.tolist(), strict=True))
+    table = spark.createDataFrame(rows, ["label", "prediction", "weight"])
+    summary = MultilayerPerceptronClassificationSummary(table, "prediction", "label", "weight")
+    expected = metrics.accuracy_score(label, prediction, sample_weight=weight)
+    assert summary.accuracy == pytest.approx(expected)
+    recall = metrics.recall_score(
+        label,
+        prediction,
+        sample_weight=weight,
+        labels=summary.labels,
+        average=None,
+        zero_division=0,
+    )
+    np.testing.assert_allclose(summary.recallByLabel, recall)
+    with pytest.raises(InputError, match="is empty"):
+        MultilayerPerceptronClassificationSummary(table.limit(0), "prediction", "label").accuracy  # noqa: B018

@@ -20,7 +20,7 @@ import farandole
 from farandole import TrainingResult
 from farandole.errors import InputError, TrainingDiverged
 from farandole.training import EpochEnded
-from farandole.training.solvers import LBFGS
+from farandole.training.solvers import LBFGS, GradientDescent
 
 TABLE = oracle.classification(203)
 X = np.stack(TABLE["features"]).astype(np.float64)
@@ -244,5 +244,58 @@ def test_an_objective_that_is_infinite_at_the_start_is_an_error() -> None:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(1e12)
-    with pytest.raises(TrainingDiverged, match="before the first epoch"):
+    with pytest.raises(TrainingDiverged, match="with the weights that training began with"):
         train(network, table)
+
+
+class ChangesItsInput(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = linear()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x -= 1.0
+        found: torch.Tensor = self.linear(x)
+        return found
+
+
+def test_a_network_that_writes_to_the_rows_is_refused() -> None:
+    with pytest.raises(InputError, match="changes its input in place"):
+        train(ChangesItsInput())
+    farandole.train(ChangesItsInput(), TABLE, features="features", progress=False)  # on copies
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"learning_rate": 0.5}, "learning_rate has no meaning for LBFGS"),
+        ({"precision": "bfloat16"}, "precision has no meaning"),
+        ({"optimizer": LBFGS(), "optimizer_options": {"memory": 3}}, "optimizer_options has no"),
+        ({"optimizer": GradientDescent(), "learning_rate": 0.5}, "learning_rate has no meaning"),
+        ({"optimizer": LBFGS(memory=-1)}, "memory must be a positive integer"),
+        ({"optimizer": LBFGS(block_size=0)}, "block_size must be a positive integer"),
+        ({"optimizer": GradientDescent(step=-1.0)}, "step must be a positive number"),
+        ({"optimizer_options": {"tolerance": "x"}}, "tolerance must be a positive number"),
+    ],
+)
+def test_options_that_nothing_would_come_of(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        train(**options)
+
+
+def test_the_class_of_a_solver_stands_for_its_defaults() -> None:
+    assert train(optimizer=LBFGS).steps.equals(train(optimizer=LBFGS()).steps)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.LSTM(4, 3, num_layers=2, dropout=0.5),
+        nn.RReLU(),
+        nn.MultiheadAttention(4, 2, dropout=0.1),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_layers_that_take_chances_are_refused(layer: nn.Module) -> None:
+    with pytest.raises(InputError, match=f"{type(layer).__name__}.* other results in every batch"):
+        train(nn.Sequential(layer, linear()))

@@ -19,6 +19,7 @@ from tests.training.trial import (
 from torch import nn
 from torch.nn import functional as F
 
+import farandole
 from farandole.artifact import Signature
 from farandole.data import Columns
 from farandole.data.shards import KEY, Storage, write_shard
@@ -182,3 +183,18 @@ def test_a_slice_is_the_same_batch_as_its_row_numbers() -> None:
         assert torch.equal(found.values, expected.values)
         assert torch.equal(found.sizes, expected.sizes)
     shard.close()
+
+
+@pytest.mark.parametrize(("shape", "counted"), [((4,), 0), ((4, 3, 3), 6)], ids=["row", "image"])
+def test_one_row_is_normalised_by_its_own_values_if_it_has_several(
+    shape: tuple[int, ...], counted: int
+) -> None:
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"x": list(random.normal(size=(6, *shape))), "label": [0, 1] * 3})
+    norm = nn.BatchNorm1d(4) if len(shape) == 1 else nn.BatchNorm2d(4)
+    network = nn.Sequential(norm, nn.Flatten(), nn.LazyLinear(2)).double()
+    network(torch.zeros(2, *shape, dtype=torch.float64))
+    norm.reset_running_stats()
+    result = farandole.train(network, table, features="x", batch_size=1, progress=False)
+    assert int(result.network[0].num_batches_tracked) == counted  # type: ignore[index]
+    assert bool(result.network[0].running_mean.any()) == bool(counted)  # type: ignore[index]

@@ -137,11 +137,16 @@ def _write_program(artifact: Artifact, folder: Path, allow_pickle: bool) -> str:
         if allow_pickle:
             (folder / "network.pickle").write_bytes(cloudpickle.dumps(artifact.network))
             return "pickle"
+        why = str(error) if isinstance(error, ArtifactError) else _in_short(error)
         raise ArtifactError(
-            "This network is neither a Sequential of torch.nn layers nor exportable by "
-            f"torch.export ({type(error).__name__}: {str(error)[:200]}). Save it with "
-            "allow_pickle=True if those who load it trust you: loading a pickle runs code."
+            "This network is neither one of farandole.networks, nor a Sequential of those and of "
+            f"torch.nn layers, nor exportable by torch.export ({why}). Use such layers, or save it "
+            "with allow_pickle=True if those who load it trust you: loading a pickle runs code."
         ) from error
+
+
+def _in_short(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:200]}"
 
 
 def _read_network(

@@ -39,6 +39,8 @@ _SYMPY_TEXT = re.compile(r"\w+|[\d.e+-]+")
 
 def write_program(network: nn.Module, signature: Signature, path: Path) -> None:
     """Export the network for any number of rows."""
+    if any(signature.axes):
+        raise ArtifactError("it takes rows that differ in size, which no exported program can")
     example = tuple(signature.example(rows=3))
     batch = torch.export.Dim("batch", min=1)
     with warnings.catch_warnings():

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from farandole.data.chunks import chunks
 from farandole.data.order import (
     VIRTUAL_SHARDS,
     in_validation,
@@ -89,10 +90,10 @@ class Loader:
         return self._shuffled(epoch) if self._positions is None else self._ordered(self._positions)
 
     def chunks(self, rows: Rows, size: int) -> Iterator[torch.Tensor]:
-        """Row numbers in the order of storage, `size` at a time: for evaluation."""
+        """Row numbers in the order of storage: at most `size` at a time, and fewer large ones."""
         numbers = np.sort(rows.numbers)
-        for start in range(0, len(numbers), size):
-            yield torch.from_numpy(numbers[start : start + size])
+        for part in chunks(self._shard.extents(numbers), size):
+            yield torch.from_numpy(numbers[part])
 
     def _ordered(self, positions: Array) -> Iterator[torch.Tensor]:
         numbers = self._rows.numbers

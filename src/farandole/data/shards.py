@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from farandole.data.chunks import Extents, values_in
 from farandole.data.columns import (
     BadColumn,
     BadRows,
@@ -84,6 +85,17 @@ class Shard:
         if name in self.ragged:
             return self.ragged[name].shape
         return tuple(self.columns[name].shape[1:])
+
+    def extents(self, rows: Array) -> list[Extents]:
+        """How large these rows are, column by column."""
+        fixed = [
+            Extents.of_one_size(len(rows), column.shape[1:]) for column in self.columns.values()
+        ]
+        varying = [
+            Extents(column.sizes.numpy()[rows], values_in(column.values.shape[1:]))
+            for column in self.ragged.values()
+        ]
+        return fixed + varying
 
     def take(self, name: str, rows: torch.Tensor | slice) -> torch.Tensor | Ragged:
         """Some rows of a column: by number, or as a slice, which copies nothing."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from farandole import _spark
+from farandole.data.frame import from_pandas
 from farandole.data.order import STRIDE, VIRTUAL_SHARDS, block_of, owned_by, stripe_of
 from farandole.data.schema import Columns
 from farandole.data.shards import KEY
@@ -202,52 +203,13 @@ def local_source(data: Any, *, shuffle: bool) -> TableSource | ParquetSource:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if type(data).__module__.startswith("pandas.") and hasattr(data, "columns"):
-        repeated = data.columns[data.columns.duplicated()]
-        if len(repeated):
-            raise InputError(f"There is more than one column named {str(repeated[0])!r}.")
-        data = _from_pandas(data)
+        data = from_pandas(data)
     if not isinstance(data, pa.Table):
         raise InputError(
             "data must be a Spark DataFrame, a pandas DataFrame, an Arrow table or the path of "
             f"Parquet files. Received: {type(data).__name__}"
         )
     return TableSource(data, placement)
-
-
-def _from_pandas(frame: Any) -> pa.Table:
-    deep = {name: list(frame[name]) for name in frame.columns if _is_deep(frame[name])}
-    try:
-        table = pa.Table.from_pandas(frame.drop(columns=list(deep)), preserve_index=False)
-        for name, cells in deep.items():
-            table = table.append_column(str(name), nested(cells))
-        return table.select([str(name) for name in frame.columns])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise InputError(
-            f"The pandas DataFrame has a column that Arrow can't hold: {' '.join(error.args)}. "
-            "Convert it, or leave it out."
-        ) from error
-
-
-def _is_deep(column: Any) -> bool:
-    """Whether cells are arrays of several axes, which Arrow doesn't take from pandas."""
-    if column.dtype != object or len(column) == 0 or not isinstance(column.iloc[0], np.ndarray):
-        return False
-    shapes = [cell.ndim if isinstance(cell, np.ndarray) else 0 for cell in column]
-    return min(shapes) == max(shapes) > 1
-
-
-def nested(cells: list[Array]) -> pa.Array:
-    """Arrays of several axes as lists of lists, without a Python object a line.
-
-    >>> nested([np.array([[1, 2]]), np.array([[3], [4]])]).to_pylist()
-    [[[1, 2]], [[3], [4]]]
-    """
-    shapes = np.array([cell.shape for cell in cells])
-    column = pa.array(np.concatenate([cell.reshape(-1) for cell in cells]))
-    for axis in reversed(range(shapes.shape[1])):
-        lengths = np.repeat(shapes[:, axis], shapes[:, :axis].prod(axis=1))
-        column = pa.LargeListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]), column)
-    return column
 
 
 def placed_rows(

@@ -103,7 +103,13 @@ class SparkEngine:
         return _assembled(table, num_workers)
 
     def _check_slots(self, wanted: int) -> None:
-        """Raise unless so many tasks can run at once. Executors of a cluster may yet come."""
+        """Raise unless so many tasks can run at once."""
+        available = self.settled_slots(wanted)
+        if available < wanted:
+            raise NotEnoughSlots(wanted, available)
+
+    def settled_slots(self, wanted: int) -> int:
+        """How many tasks can run at once; for more than there are, a cluster gets a moment."""
         available, since = _spark.slots(self.session), time.monotonic()
         while available < wanted and not _spark.is_local(self.session):
             patience = _SETTLING_SECONDS if available else 10 * _SETTLING_SECONDS
@@ -112,8 +118,7 @@ class SparkEngine:
             time.sleep(0.2)
             before, available = available, _spark.slots(self.session, fresh=True)
             since = since if before == available else time.monotonic()
-        if available < wanted:
-            raise NotEnoughSlots(wanted, available)
+        return available
 
     def _seats(self, count: int) -> DataFrame:
         return (

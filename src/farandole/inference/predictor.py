@@ -14,9 +14,10 @@ from torch import nn
 from farandole.artifact import Signature
 from farandole.artifact.signature import Shape
 from farandole.data.columns import BadColumn, rows_at_once, to_numpy
+from farandole.data.frame import from_series
 from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once
 from farandole.errors import InputError
-from farandole.inference.varying import as_varying, chunks, ragged_column
+from farandole.inference.varying import as_varying, chunks_of, ragged_column
 from farandole.ragged import Ragged
 
 Array = np.ndarray[Any, Any]
@@ -95,7 +96,7 @@ class Predictor:
                 about.features, columns, about.shapes, about.dtypes, strict=True
             )
         ]
-        for part in chunks(arrays, self._rows_at_once):
+        for part in chunks_of(arrays, self._rows_at_once):
             yield self._forward([_argument(array[part]) for array in arrays])
 
     def _forward(self, parts: Sequence[torch.Tensor | Ragged]) -> torch.Tensor:
@@ -113,12 +114,21 @@ class Predictor:
                 if not rows.has_element_shape:
                     rows = replace(rows, values=rows.values.reshape(0, *fixed))
                 _same_shape(name, rows.values, fixed, "an element")
-                return replace(rows, values=_of_kind(name, rows.values, dtype, exactly=True))
+                return replace(rows, values=self._of_kind(name, rows.values, dtype))
             array = column if isinstance(column, np.ndarray) else to_numpy(name, column)
         except BadColumn as bad:
             raise InputError(f"{bad.rows} Drop or fill them before predicting.") from None
         _same_shape(name, array, fixed, "a row")
-        return _of_kind(name, array, dtype).reshape(len(array), *fixed)
+        return self._of_kind(name, array, dtype).reshape(len(array), *fixed)
+
+    def _of_kind(self, name: str, array: Array, dtype: str) -> Array:
+        """Numbers as the network was trained on them: to it, bytes may be colors.
+
+        Unless it gets all integers as floating-point numbers, whatever their type.
+        """
+        if self.signature.floated and array.dtype.kind in "biu" and not dtype.startswith("float"):
+            return array
+        return _of_kind(name, array, dtype)
 
     def _finish(self, raw: torch.Tensor) -> Prediction:
         head = self.signature.head
@@ -154,8 +164,11 @@ def _as_column(name: str, column: Any) -> Any:
     if isinstance(column, torch.Tensor):
         return column.numpy()
     if hasattr(column, "to_numpy"):  # pandas
-        return pa.array(column)
-    return np.asarray(column)
+        return from_series(name, column)
+    try:
+        return np.asarray(column)
+    except ValueError as error:
+        raise InputError(f"Column {name!r} can't be read: {error}") from error
 
 
 def _same_shape(name: str, array: Array, shape: tuple[int, ...], of_what: str) -> None:
@@ -166,16 +179,12 @@ def _same_shape(name: str, array: Array, shape: tuple[int, ...], of_what: str) -
         )
 
 
-def _of_kind(name: str, array: Array, dtype: str, *, exactly: bool = False) -> Array:
-    """Integers where the network was trained on them, floating-point numbers where on those.
-
-    Or `exactly` the integers that it was trained on: to a network, bytes may be colors.
-    """
+def _of_kind(name: str, array: Array, dtype: str) -> Array:
+    """Exactly the integers that a network was trained on, or any floating-point numbers."""
     if array.dtype.kind not in "biuf":
         raise InputError(f"Column {name!r} holds {array.dtype}, expected {dtype}.")
     integral = not dtype.startswith("float")
-    same = integral is (array.dtype.kind != "f")
-    if array.dtype == dtype or (same and not (integral and exactly)):
+    if array.dtype == dtype or (not integral and array.dtype.kind == "f"):
         return array
     with np.errstate(invalid="ignore"):
         cast = array.astype(dtype)

@@ -9,15 +9,14 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from farandole.data.chunks import Extents, chunks, values_in
+from farandole.data.frame import ARROW_ERRORS
 from farandole.data.ragged_columns import RaggedArray, to_ragged
 from farandole.data.schema import check_type, is_list
 from farandole.errors import InputError
 from farandole.ragged import Ragged
 
 Array = np.ndarray[Any, Any]
-
-_PADDED_VALUES = 1 << 22
-"""A network may fill up rows to the longest of them, which must not take gigabytes."""
 
 
 def as_varying(name: str, column: Any, axes: int) -> Any:
@@ -48,7 +47,7 @@ def as_varying(name: str, column: Any, axes: int) -> Any:
         return _of_arrays(name, [np.asarray(row) for row in rows], axes)
     try:
         return pa.array(rows)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except ARROW_ERRORS as error:
         raise InputError(f"Column {name!r} can't be read: {error}") from error
 
 
@@ -70,29 +69,15 @@ def _is_empty(kind: pa.DataType) -> bool:
     return bool(pa.types.is_null(kind))
 
 
-def chunks(columns: Sequence[Array | RaggedArray], rows_at_once: int) -> Iterator[slice]:
-    """The rows to give to the network at once, so that they stay small even when filled up.
-
-    >>> long = RaggedArray(np.zeros(6_000_000), np.array([[3_000_000], [2_999_998], [1], [1]]))
-    >>> list(chunks([long], rows_at_once=100))
-    [slice(0, 1, None), slice(1, 2, None), slice(2, 4, None)]
-    """
-    start, rows = 0, len(columns[0])
-    ragged = [column for column in columns if isinstance(column, RaggedArray)]
-    while start < rows:
-        stop = min(start + rows_at_once, rows)
-        fitting = [_fitting(column, slice(start, stop)) for column in ragged]
-        stop = start + max(1, min([stop - start, *fitting]))
-        yield slice(start, stop)
-        start = stop
+def chunks_of(columns: Sequence[Array | RaggedArray], rows_at_once: int) -> Iterator[slice]:
+    """The rows to give to the network at once, so that they stay small even when filled up."""
+    return chunks([_extents(column) for column in columns], rows_at_once)
 
 
-def _fitting(column: RaggedArray, rows: slice) -> int:
-    """How many of these rows fit, each as large as the largest of them."""
-    extents = np.maximum.accumulate(column.sizes[rows], axis=0)
-    width = int(np.prod(column.values.shape[1:], dtype=np.int64))
-    filled = np.arange(1, len(extents) + 1) * extents.prod(axis=1) * width
-    return int(np.searchsorted(filled, _PADDED_VALUES, side="right"))
+def _extents(column: Array | RaggedArray) -> Extents:
+    if isinstance(column, RaggedArray):
+        return Extents(column.sizes, values_in(column.values.shape[1:]))
+    return Extents.of_one_size(len(column), column.shape[1:])
 
 
 def _of_one_size(name: str, array: Array, axes: int) -> RaggedArray:

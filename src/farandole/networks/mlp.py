@@ -113,7 +113,7 @@ class Hidden(nn.Module):
         """Apply the layer."""
         found: torch.Tensor = self.linear(rows)
         if self.norm is not None:
-            found = normalised(self.norm, found.flatten(0, -2)).view_as(found)
+            found = normalised(self.norm, found.reshape(-1, found.shape[-1])).view_as(found)
         found = self.dropout(self.activation(found))
         return found + rows if self.residual else found
 

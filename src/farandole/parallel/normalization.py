@@ -26,13 +26,17 @@ def synchronize(network: nn.Module, world: World) -> nn.Module:
     >>> synchronize(nn.BatchNorm1d(3), World(size=1))
     BatchNorm1d(3, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
     """
-    if world.size == 1:
-        return network
-    if isinstance(network, _BatchNorm) and not isinstance(network, SynchronizedBatchNorm):
-        return SynchronizedBatchNorm.like(network)
-    for name, child in network.named_children():
-        setattr(network, name, synchronize(child, world))
-    return network
+    return network if world.size == 1 else _replaced(network, {})
+
+
+def _replaced(module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:
+    """The module with its norms replaced; one that is used in two places stays one."""
+    if isinstance(module, _BatchNorm) and not isinstance(module, SynchronizedBatchNorm):
+        return known.setdefault(id(module), SynchronizedBatchNorm.like(module))
+    for name, child in module._modules.items():
+        if child is not None:
+            setattr(module, name, _replaced(child, known))
+    return module
 
 
 class SynchronizedBatchNorm(_BatchNorm):

@@ -20,13 +20,12 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 from farandole import _spark
 from farandole.artifact import Signature
 from farandole.errors import InputError
-from farandole.inference import Prediction, Predictor
+from farandole.inference import Prediction
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
     PerceptronParams,
     as_vector,
     fit_perceptron,
-    in_sparks_words,
     refuse,
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
@@ -36,6 +35,7 @@ from farandole.spark.summary import (
     MultilayerPerceptronClassificationSummary,
     MultilayerPerceptronClassificationTrainingSummary,
 )
+from farandole.spark.wording import in_sparks_words
 from farandole.training.examination import UnusableRows
 
 if TYPE_CHECKING:
@@ -99,11 +99,13 @@ class MultilayerPerceptronClassificationModel(
             )
         validation = self.history.get("validation_loss", pd.Series(dtype=float))
         return MultilayerPerceptronClassificationTrainingSummary(
-            *self._evaluated(self._trained_on), self._objective, validation.tolist()
+            *self._evaluated(self._trained_on),
+            objectiveHistory=self._objective,
+            validationHistory=validation.tolist(),
         )
 
     def evaluate(self, dataset: DataFrame) -> MultilayerPerceptronClassificationSummary:
-        """Metrics on a data set."""
+        """Metrics on a data set; where a weightCol is set, rows count by it."""
         if not _spark.is_dataframe(dataset):
             raise TypeError(f"dataset must be a DataFrame but got {type(dataset)}.")
         return MultilayerPerceptronClassificationSummary(*self._evaluated(dataset))
@@ -113,16 +115,18 @@ class MultilayerPerceptronClassificationModel(
         outputs = class_outputs(raw, probability, self.getPredictionCol(), self.numClasses)
         return self.with_outputs(dataset, self._signature(), outputs)
 
-    def _evaluated(self, dataset: DataFrame) -> tuple[DataFrame, str, str]:
+    def _evaluated(self, dataset: DataFrame) -> tuple[DataFrame, str, str, str]:
         """The predictions of a data set; under a name of their own if the model's has none."""
         model = self
         if not self.getPredictionCol():
             model = self.copy({self.predictionCol: "__farandole_prediction_of_summary"})
-        return model.transform(dataset), model.getPredictionCol(), self.getLabelCol()
+        weight = self.value_of("weightCol") or ""
+        return model.transform(dataset), model.getPredictionCol(), self.getLabelCol(), weight
 
     def _one(self, value: Vector) -> Prediction:
         row = np.asarray(value.toArray() if hasattr(value, "toArray") else value, np.float64)
-        return Predictor(self.network, self._signature()).predict_columns([row[None, :]])
+        predictor, _ = self.applied(self._signature())
+        return predictor.predict_columns([row[None, :]])
 
     def _signature(self) -> Signature:
         check_thresholds(self)
@@ -145,7 +149,8 @@ class MultilayerPerceptronClassifier(
     `solver="adam"`, `weightCol`, `validationIndicatorCol` and `numWorkers`.
 
     Args:
-        **params: any param by name: `layers`, `maxIter` (of "adam": passes over the data), `tol`,
+        **params: any param by name: `layers`, `maxIter` (of "adam": passes over the data), `tol`
+            (which "adam" doesn't look at),
             `blockSize` (of "adam": rows of a batch), `solver`, `stepSize` (unless set: 0.03 for
             "gd", 0.002 for "adam"), `seed`, `initialWeights`, `thresholds`, the columns, and those
             above. `explainParams()` lists all of them.
@@ -170,9 +175,12 @@ class MultilayerPerceptronClassifier(
         try:
             result = fit_perceptron(self, dataset, "cross_entropy")
         except UnusableRows as error:
-            classes = self.getLayers()[-1]
             raise in_sparks_words(
-                error, self.getFeaturesCol(), self.getLabelCol(), classes
+                error,
+                features=self.getFeaturesCol(),
+                label=self.getLabelCol(),
+                weight=self.value_of("weightCol"),
+                classes=self.getLayers()[-1],
             ) from None
         model = MultilayerPerceptronClassificationModel.of(result)
         model._trained_on = dataset
@@ -194,10 +202,10 @@ def check_thresholds(stage: _MultilayerPerceptronParams) -> None:
     if not stage.isSet("thresholds"):
         return
     thresholds, classes = stage.getThresholds(), stage.getLayers()[-1]
-    if min(thresholds) < 0 or thresholds.count(0) > 1:
-        refuse(stage, "thresholds", "positive numbers, of which one may be zero")
     if len(thresholds) != classes:
         raise InputError(
             f"{type(stage).__name__} has non-matching numClasses and thresholds.length. "
             f"numClasses={classes}, but thresholds has length {len(thresholds)}"
         )
+    if min(thresholds) < 0 or thresholds.count(0) > 1:
+        refuse(stage, "thresholds", "positive numbers, of which one may be zero")

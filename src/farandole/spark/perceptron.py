@@ -11,16 +11,14 @@ from pyspark.ml.linalg import DenseVector, Vector
 from pyspark.ml.param import Params
 from pyspark.ml.param.shared import HasValidationIndicatorCol, HasWeightCol
 
-from farandole import _spark
-from farandole.data.columns import BadRows
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
 from farandole.fit import train
 from farandole.launch import DEFAULT_TIMEOUT
 from farandole.networks import ACTIVATIONS, MLP, load_spark_weights, spark_weights
+from farandole.networks.activations import canonical
 from farandole.result import TrainingResult
 from farandole.spark.params import Row, boolean, declare, floating, text, whole
-from farandole.training.examination import UnusableRows
 from farandole.training.solvers import LBFGS, GradientDescent
 
 if TYPE_CHECKING:
@@ -60,8 +58,14 @@ class PerceptronParams(HasWeightCol, HasValidationIndicatorCol):
         )
 
     def value_of(self, name: str) -> Any:
-        """The value of a param; None where it has neither a value nor a default."""
-        return self.getOrDefault(name) if self.isDefined(name) else None
+        """The value of a param; None where it has neither a value nor a default, or is empty."""
+        value = self.getOrDefault(name) if self.isDefined(name) else None
+        return None if isinstance(value, str) and not value else value
+
+    @property
+    def chosen_activation(self) -> str:
+        """The one name of the activation, which may be known under several."""
+        return canonical(self.getOrDefault("activation"))
 
     def check_params(self) -> None:
         """Raise for the first value that can't be used, in the words of Spark."""
@@ -71,18 +75,16 @@ class PerceptronParams(HasWeightCol, HasValidationIndicatorCol):
                 "number of features to the number of outputs, such as layers=[4, 5, 3]."
             )
         layers = self.getOrDefault("layers")
+        least = 1 if self.getOrDefault("solver") == "adam" else 0  # the others may only look
         sound = {
             "layers": (len(layers) > 1 and min(layers) > 0, "two positive sizes or more"),
-            "maxIter": (self.getOrDefault("maxIter") >= 0, "no negative number"),
+            "maxIter": (self.getOrDefault("maxIter") >= least, f"{least} or more"),
             "tol": (self.getOrDefault("tol") >= 0, "no negative number"),
             "blockSize": (self.getOrDefault("blockSize") > 0, "a positive number"),
             "stepSize": (self.getOrDefault("stepSize") > 0, "a positive number"),
             "solver": (self.getOrDefault("solver") in SOLVERS, f"one of {', '.join(SOLVERS)}"),
             "precision": (self.getOrDefault("precision") in PRECISIONS, " or ".join(PRECISIONS)),
-            "activation": (
-                self.getOrDefault("activation") in ACTIVATIONS,
-                f"one of {', '.join(ACTIVATIONS)}",
-            ),
+            "activation": (self.chosen_activation in ACTIVATIONS, "one for each number alone"),
         }
         for name, (is_sound, expected) in sound.items():
             if not is_sound:
@@ -126,8 +128,9 @@ def perceptron(
     layers: list[int], activation: str, weights: np.ndarray[Any, Any], precision: str = "float64"
 ) -> MLP:
     """The network of given weights, which are in Spark's order."""
-    network = MLP(layers, activation=activation, initialization="torch", seed=0)
-    network.to(getattr(torch, precision))
+    with torch.device("meta"):  # without weights of its own, nor a look at the random generator
+        network = MLP(layers, activation=activation, initialization="torch")
+    network = network.to_empty(device="cpu").to(getattr(torch, precision))
     load_spark_weights(network, weights)
     return network
 
@@ -139,12 +142,13 @@ def fit_perceptron(stage: PerceptronParams, dataset: DataFrame, loss: str) -> Tr
         dataset, [stage.getOrDefault(param) for param in outputs if stage.hasParam(param)]
     )
     session = dataset.sparkSession
+    engine = SparkEngine(session)
     workers = stage.value_of("numWorkers")
     if workers is None:
-        workers = min(_spark.slots(session), MOST_WORKERS)
+        workers = max(1, min(engine.settled_slots(1), MOST_WORKERS))
     network = perceptron(
         stage.getOrDefault("layers"),
-        stage.getOrDefault("activation"),
+        stage.chosen_activation,
         stage.start_weights(),
         stage.getOrDefault("precision"),
     )
@@ -156,7 +160,7 @@ def fit_perceptron(stage: PerceptronParams, dataset: DataFrame, loss: str) -> Tr
         weight=stage.value_of("weightCol"),
         validation=stage.value_of("validationIndicatorCol"),
         num_workers=workers,
-        engine=SparkEngine(session),
+        engine=engine,
         timeout=stage.getOrDefault("timeout"),
         progress=stage.getOrDefault("progress"),
         loss=loss,
@@ -185,7 +189,7 @@ def _way(stage: PerceptronParams) -> dict[str, Any]:
     if stage.getOrDefault("solver") == "gd":
         return {"epochs": iterations, "optimizer": GradientDescent(step=step, **blocks)}
     return {
-        "epochs": max(iterations, 1),
+        "epochs": iterations,
         "optimizer": "adam",
         "batch_size": blocks["block_size"],
         "learning_rate": step if stage.isSet("stepSize") else ADAM_STEP,
@@ -197,38 +201,6 @@ def _keeping_best(stage: PerceptronParams) -> dict[str, Any]:
     if stage.value_of("validationIndicatorCol") is None:
         return {}
     return {"patience": 1 << 30, "restore_best": True}
-
-
-def in_sparks_words(
-    error: UnusableRows, features: str, label: str, classes: int | None
-) -> InputError:
-    """What Spark ML says about such rows, and how many there are."""
-    lines = [_line(bad, features, label, classes) for bad in error.problems]
-    return InputError("\n".join([*lines, "Drop, fill or repair those rows first."]))
-
-
-def _line(bad: BadRows, features: str, label: str, classes: int | None) -> str:
-    words = None
-    if bad.column == features:
-        words = {
-            "null": "Vectors MUST NOT be Null",
-            "not finite": f"Vector values MUST NOT be NaN or Infinity, but got {bad.example}",
-        }.get(bad.kind)
-    elif bad.column == label:
-        got = f", but got {float(bad.example)}" if bad.kind in ("outside", "fraction") else ""
-        inside = "{0, 1}" if classes == 2 else f"[0, {classes})"
-        missing = "Labels MUST NOT be Null or NaN"
-        outside = f"Labels MUST be in {inside}{got}"
-        words = {
-            "null": missing,
-            "not finite": missing,
-            "outside": outside,
-            "fraction": outside if classes == 2 else f"Labels MUST be Integers{got}",
-        }.get(bad.kind)
-    elif bad.kind in ("null", "not finite", "negative"):
-        words = f"Weights MUST NOT be Null, NaN, Infinity or Negative, but got {bad.example}"
-    rows = "1 row" if bad.count == 1 else f"{bad.count:,} rows"
-    return f"{words} ({rows} of column {bad.column!r})." if words else str(bad)
 
 
 def as_vector(values: np.ndarray[Any, Any]) -> DenseVector:

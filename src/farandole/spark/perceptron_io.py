@@ -4,8 +4,8 @@ path/metadata    params, under the name of Spark's class; what Spark doesn't kno
                  of its own, which Spark passes over
 path/data        of a model: one Parquet file with one row, the vector of weights
 
-What Spark could load but would understand otherwise (another activation, a solver or a column it
-doesn't have) is saved under the name of our class, so that Spark refuses it.
+What Spark could load but would understand otherwise (a model with another activation, an estimator
+with any param of ours) is saved under the name of our class, so that Spark refuses it.
 """
 
 from __future__ import annotations
@@ -73,10 +73,12 @@ class PerceptronWriter(Writer):
         given = {param.name: _as_json(value) for param, value in stage._paramMap.items()}
         metadata = json.loads(_spark.stage_metadata(stage, self.sparkSession, given))
         metadata["defaultParamMap"] = _without_extras(metadata["defaultParamMap"])
-        if is_sparks(stage):
+        if is_sparks(stage, trained=self._weights is not None):
+            extras = {name: value for name, value in given.items() if _is_extra(name, value)}
             metadata["class"] = sparks_name(type(stage))
-            metadata["paramMap"] = _without_extras(metadata["paramMap"])
-            metadata[_EXTRAS] = {name: given[name] for name in EXTRA_ROWS if name in given}
+            rest = {name: value for name, value in given.items() if name not in extras}
+            metadata["paramMap"] = _without_extras(rest)
+            metadata[_EXTRAS] = extras
         return json.dumps(metadata, separators=(",", ":"))
 
 
@@ -97,9 +99,16 @@ class PerceptronReader(MLReader[Any]):
             with reading(session, path) as folder:
                 stage = cls(_read_weights(folder / "data", path))
         stage._resetUid(metadata["uid"])
+        given = {**metadata["paramMap"], **metadata.get(_EXTRAS, {})}
+        for name in [*metadata["defaultParamMap"], *given]:
+            if not stage.hasParam(name):
+                raise ArtifactError(
+                    f"{path!r} has a param {name!r} that is unknown here: it was saved by Spark "
+                    f"{metadata['sparkVersion']}. Upgrade farandole."
+                )
         for name, value in metadata["defaultParamMap"].items():
             stage._setDefault(**{name: _from_json(value)})
-        for name, value in {**metadata["paramMap"], **metadata.get(_EXTRAS, {})}.items():
+        for name, value in given.items():
             stage._set(**{name: _from_json(value)})
         if self._holds_weights and len(stage.flat_weights) != weight_count(stage.getLayers()):
             raise ArtifactError(f"The weights in {path!r} don't fit layers={stage.getLayers()}.")
@@ -111,14 +120,18 @@ def sparks_name(cls: type) -> str:
     return f"{_SPARK}.{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
 
 
-def is_sparks(stage: PerceptronParams) -> bool:
-    """Whether Spark's class would do the same with these params."""
-    return (
-        "Classif" in type(stage).__name__
-        and stage.getOrDefault("activation") == "sigmoid"
-        and stage.getOrDefault("solver") != "adam"
-        and not any(stage.isSet(name) for name in _OURS_ALONE)
-    )
+def is_sparks(stage: PerceptronParams, *, trained: bool) -> bool:
+    """Whether Spark's class would do the same: predict the same, or train in the same way."""
+    if "Classif" not in type(stage).__name__ or stage.chosen_activation != "sigmoid":
+        return False
+    return trained or not any(_is_extra(p.name, v) for p, v in stage._paramMap.items())
+
+
+def _is_extra(name: str, value: Any) -> bool:
+    """Whether Spark's class doesn't have this param, or not this value of it."""
+    if name in EXTRA_ROWS:
+        return bool(value != EXTRA_ROWS[name].default)
+    return name in _OURS_ALONE or (name == "solver" and value == "adam")
 
 
 def _without_extras(params: dict[str, Any]) -> dict[str, Any]:

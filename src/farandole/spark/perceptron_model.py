@@ -12,6 +12,7 @@ from pyspark.ml.util import MLReader, MLWritable, MLWriter
 
 from farandole.artifact import Signature
 from farandole.errors import InputError
+from farandole.inference import Predictor
 from farandole.inference.udf import PackedPredictor
 from farandole.networks import MLP, to_spark_weights
 from farandole.result import TrainingResult
@@ -37,7 +38,7 @@ class PerceptronModel(PerceptronParams, MLWritable):
     def __init__(self, weights: np.ndarray[Any, Any] | None = None) -> None:
         super().__init__()
         self._weights = weights
-        self._parcel: tuple[Signature, PackedPredictor] | None = None
+        self._ready: tuple[Any, Predictor, PackedPredictor] | None = None
         self._objective: list[float] | None = None
         self.history = pd.DataFrame()
         """One row an iteration, of the run that made this model; empty after loading."""
@@ -80,8 +81,8 @@ class PerceptronModel(PerceptronParams, MLWritable):
     @property
     def network(self) -> MLP:
         """The perceptron as a torch module in double precision, without a softmax at the end."""
-        layers, activation = self.getOrDefault("layers"), self.getOrDefault("activation")
-        return perceptron(layers, activation, self.flat_weights).eval()
+        layers = self.getOrDefault("layers")
+        return perceptron(layers, self.chosen_activation, self.flat_weights).eval()
 
     @property
     def numFeatures(self) -> int:
@@ -114,7 +115,14 @@ class PerceptronModel(PerceptronParams, MLWritable):
     ) -> DataFrame:
         """The DataFrame with columns of predictions."""
         check_new_columns(dataset, [output.name for output in outputs])
-        if self._parcel is None or self._parcel[0] != signature:  # packed once for each way
-            self._parcel = (signature, PackedPredictor.of(self.network, signature))
-        features = list(signature.features)
-        return with_predictions(dataset, features, self._parcel[1], signature, outputs)
+        _, packed = self.applied(signature)
+        return with_predictions(dataset, list(signature.features), packed, signature, outputs)
+
+    def applied(self, signature: Signature) -> tuple[Predictor, PackedPredictor]:
+        """The network ready to predict, here and elsewhere: made once for each way to do so."""
+        way = (signature, self.chosen_activation, tuple(self.getOrDefault("layers")))
+        if self._ready is None or self._ready[0] != way:
+            network = self.network
+            packed = PackedPredictor.of(network, signature)
+            self._ready = (way, Predictor(network, signature), packed)
+        return self._ready[1], self._ready[2]

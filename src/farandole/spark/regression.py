@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from pyspark.ml.base import PredictionModel, Predictor
 from pyspark.ml.classification import _MultilayerPerceptronParams
 from pyspark.ml.linalg import Vector
@@ -24,11 +23,11 @@ from farandole.spark.perceptron import (
     PerceptronParams,
     as_vector,
     fit_perceptron,
-    in_sparks_words,
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.perceptron_model import PerceptronModel
 from farandole.spark.prediction import value_outputs
+from farandole.spark.wording import in_sparks_words
 from farandole.training.examination import UnusableRows
 
 if TYPE_CHECKING:
@@ -76,9 +75,9 @@ class MultilayerPerceptronRegressionModel(
 
     def predict(self, value: Vector) -> Any:
         """The value of one row: a number, or a vector where there are several."""
-        row = torch.from_numpy(np.asarray(value.toArray(), np.float64))[None, :]
-        with torch.no_grad():
-            found = self.network(row)[0].numpy()
+        predictor, _ = self.applied(self.sign(head="identity"))
+        row = np.asarray(value.toArray(), np.float64)
+        found = predictor.predict_columns([row[None, :]]).raw[0]
         return float(found[0]) if len(found) == 1 else as_vector(found)
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
@@ -115,8 +114,13 @@ class MultilayerPerceptronRegressor(
         try:
             result = fit_perceptron(self, dataset, "mse")
         except UnusableRows as error:
-            features, label = self.getOrDefault("featuresCol"), self.getOrDefault("labelCol")
-            raise in_sparks_words(error, features, label, None) from None
+            raise in_sparks_words(
+                error,
+                features=self.getOrDefault("featuresCol"),
+                label=self.getOrDefault("labelCol"),
+                weight=self.value_of("weightCol"),
+                classes=None,
+            ) from None
         model = MultilayerPerceptronRegressionModel.of(result)
         model._resetUid(self.uid)
         return self._copyValues(model)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from farandole.data.source import quoted
+from farandole.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -17,37 +18,46 @@ if TYPE_CHECKING:
 class MultilayerPerceptronClassificationSummary:
     """Metrics of a model on a data set, under the names that Spark ML gives them."""
 
-    def __init__(self, predictions: DataFrame, predictionCol: str, labelCol: str) -> None:
+    def __init__(
+        self, predictions: DataFrame, predictionCol: str, labelCol: str, weightCol: str = ""
+    ) -> None:
         self.predictions = predictions
         """The DataFrame that the model's `transform` gives."""
         self.predictionCol = predictionCol
         self.labelCol = labelCol
-        self.weightCol = ""
+        self.weightCol = weightCol
+        """Rows count by this column; where it is empty, each counts once."""
 
     @cached_property
-    def _counts(self) -> dict[tuple[float, float], int]:
-        """Rows by (label, prediction)."""
+    def _counts(self) -> dict[tuple[float, float], float]:
+        """The weight of rows by (label, prediction)."""
         from pyspark.sql import functions as F
 
         pairs = self.predictions.select(
             F.col(quoted(self.labelCol)).cast("double").alias("label"),
             F.col(quoted(self.predictionCol)).cast("double").alias("prediction"),
+            (F.col(quoted(self.weightCol)).cast("double") if self.weightCol else F.lit(1.0)).alias(
+                "weight"
+            ),
         )
-        rows = pairs.groupBy("label", "prediction").count().collect()
-        return {(row["label"], row["prediction"]): row["count"] for row in rows}
+        rows = pairs.groupBy("label", "prediction").agg(F.sum("weight").alias("weight")).collect()
+        if not rows or any(None in row for row in rows):
+            problem = "has rows without a label or a weight" if rows else "is empty"
+            raise InputError(f"There are no metrics of a data set that {problem}.")
+        return {(row["label"], row["prediction"]): row["weight"] for row in rows}
 
     @property
-    def _total(self) -> int:
+    def _total(self) -> float:
         return sum(self._counts.values())
 
-    def _of_label(self, label: float) -> int:
+    def _of_label(self, label: float) -> float:
         return sum(n for (actual, _), n in self._counts.items() if actual == label)
 
-    def _of_prediction(self, label: float) -> int:
+    def _of_prediction(self, label: float) -> float:
         return sum(n for (_, predicted), n in self._counts.items() if predicted == label)
 
-    def _hits(self, label: float) -> int:
-        return self._counts.get((label, label), 0)
+    def _hits(self, label: float) -> float:
+        return self._counts.get((label, label), 0.0)
 
     def _weighted(self, values: Sequence[float]) -> float:
         shares = [self._of_label(label) / self._total for label in self.labels]
@@ -132,10 +142,12 @@ class MultilayerPerceptronClassificationTrainingSummary(MultilayerPerceptronClas
         predictions: DataFrame,
         predictionCol: str,
         labelCol: str,
+        weightCol: str = "",
+        *,
         objectiveHistory: Sequence[float],
         validationHistory: Sequence[float] = (),
     ) -> None:
-        super().__init__(predictions, predictionCol, labelCol)
+        super().__init__(predictions, predictionCol, labelCol, weightCol)
         self.objectiveHistory = list(objectiveHistory)
         """The objective at the start and after each iteration."""
         self.validationHistory = list(validationHistory)

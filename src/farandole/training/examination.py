@@ -27,6 +27,7 @@ from farandole.data.schema import Columns
 from farandole.data.shards import Shard, Storage
 from farandole.errors import InputError
 from farandole.ragged import Ragged
+from farandole.training.declared import VARYING, ragged_axes, takes_gray, wrapping_advice
 from farandole.training.losses import Kind, Loss
 from farandole.training.step import Batch, Stepper
 
@@ -36,22 +37,18 @@ Extremes = tuple[tuple[int, ...], tuple[int, ...]]
 class UnusableRows(InputError):
     """Rows that can't be trained on, counted over the whole data set."""
 
-    def __init__(self, problems: tuple[BadRows, ...]) -> None:
-        super().__init__(problems)
+    def __init__(self, problems: tuple[BadRows, ...], varying: str = VARYING) -> None:
+        super().__init__(problems, varying)
         self.problems = problems
+        self.varying = varying
+        """What to do if sizes are meant to vary."""
 
     def __str__(self) -> str:
         lines = [str(bad) for bad in self.problems]
-        advice = ["Drop, fill or repair those rows first."]
+        advice = "Drop, fill or repair those rows first."
         if any(bad.kind == "size" for bad in self.problems):
-            advice = [f"Drop, fill or repair those rows first. {VARYING}"]
-        return "\n".join([*lines, *advice])
-
-
-VARYING = (
-    "Features whose size is meant to vary need a network for that: farandole.networks.RNN, CNN or "
-    "GNN, or one of your own with `ragged_axes`."
-)
+            advice = f"{advice} {self.varying}"
+        return "\n".join([*lines, advice])
 
 
 @dataclass(frozen=True)
@@ -93,14 +90,17 @@ def everybody(value: Any, size: int) -> list[Any]:
     return gathered
 
 
-def check_reports(reports: Sequence[Report]) -> Report:
-    """One report for the whole data set; raises if any row can't be used."""
+def check_reports(reports: Sequence[Report], varying: str = VARYING) -> Report:
+    """One report for the whole data set; raises if any row can't be used.
+
+    Of sizes that differ, it says to do what `varying` says.
+    """
     rows = sum(report.rows for report in reports)
     if rows == 0:
         raise InputError("There are no rows to train on: the data set is empty.")
-    raise_for([bad for report in reports for bad in report.problems])
+    raise_for([bad for report in reports for bad in report.problems], varying)
     filled = [report for report in reports if report.rows]
-    facts = {name: _agreed(name, filled) for name in filled[0].shapes}
+    facts = {name: _agreed(name, filled, varying) for name in filled[0].shapes}
     return replace(
         filled[0],
         rows=rows,
@@ -110,14 +110,14 @@ def check_reports(reports: Sequence[Report]) -> Report:
     )
 
 
-def _agreed(name: str, reports: Sequence[Report]) -> Report:
+def _agreed(name: str, reports: Sequence[Report], varying: str) -> Report:
     """A report that knows the shape of a column, which all that know it have to share."""
     knowing = [report for report in reports if report.has_elements(name)] or reports[:1]
     wanted = knowing[0].shapes[name]
     for report in knowing[1:]:
         shape = report.shapes[name]
         if shape != wanted:
-            advice = "" if None in shape else f" {VARYING}"
+            advice = "" if None in shape else f" {varying}"
             raise InputError(
                 f"Column {name!r}: {report.rows:,} rows have another size (shape {shape} where "
                 f"other rows have {wanted}).{advice}"
@@ -132,7 +132,7 @@ def _extremes(found: Sequence[Extremes]) -> Extremes:
     )
 
 
-def raise_for(problems: Sequence[BadRows]) -> None:
+def raise_for(problems: Sequence[BadRows], varying: str = VARYING) -> None:
     """Raise with the problems of all workers, added up by column and kind."""
     merged: dict[tuple[str, str], BadRows] = {}
     for bad in problems:
@@ -140,7 +140,7 @@ def raise_for(problems: Sequence[BadRows]) -> None:
         count = bad.count + (known.count if known else 0)
         merged[bad.column, bad.problem] = replace(known or bad, count=count)
     if merged:
-        raise UnusableRows(tuple(merged.values()))
+        raise UnusableRows(tuple(merged.values()), varying)
 
 
 def sign(
@@ -248,7 +248,7 @@ def _mismatch(network: nn.Module, signature: Signature, error: Exception | None)
     return (
         f"The network ({type(network).__name__}) can't take the feature columns: {columns} a row. "
         f"It says: {error}. Check the size of its first layer, and that forward takes one argument "
-        "for each column."
+        f"for each column. {wrapping_advice(network)}".rstrip()
     )
 
 
@@ -258,8 +258,7 @@ def storage_for(network: nn.Module, columns: Columns, schema: pa.Schema) -> Stor
     Its attribute `ragged_axes` says for each feature how many leading axes of a row may vary in
     size, and `channels`, where that is 1, that images are to be gray.
     """
-    axes = getattr(network, "ragged_axes", None)
-    axes = (0,) * len(columns.features) if axes is None else tuple(axes)
+    axes = ragged_axes(network) or (0,) * len(columns.features)
     if len(axes) != len(columns.features):
         raise InputError(
             f"The network's ragged_axes are for {len(axes)} feature columns: {axes}. Received "
@@ -267,10 +266,23 @@ def storage_for(network: nn.Module, columns: Columns, schema: pa.Schema) -> Stor
         )
     if len(set(zip(columns.features, axes, strict=True))) > len(set(columns.features)):
         raise InputError(f"One feature column can't vary in two ways: {columns.features}, {axes}")
-    columns.check(schema, axes)
+    _check_types(network, columns, schema, axes)
     vary = {name: n for name, n in zip(columns.features, axes, strict=True) if n}
-    gray = getattr(network, "channels", None) == 1
-    return Storage(floating_of(network), vary, gray)
+    return Storage(floating_of(network), vary, takes_gray(network))
+
+
+def _check_types(
+    network: nn.Module, columns: Columns, schema: pa.Schema, axes: Sequence[int]
+) -> None:
+    try:
+        columns.check(schema, axes)
+    except InputError:
+        columns.check(schema)  # what no network takes is wrong for another reason
+        advice = wrapping_advice(network)
+        if not advice:
+            raise
+        names = ", ".join(columns.features)
+        raise InputError(f"The network can't take the feature columns {names}. {advice}") from None
 
 
 def floating_of(network: nn.Module) -> str:

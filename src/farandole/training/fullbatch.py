@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
-import numpy as np
 import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
-from farandole.errors import InputError
+from farandole.errors import InputError, TrainingDiverged
 from farandole.parallel.base import Totals
+from farandole.ragged import Ragged
 from farandole.training import events
 from farandole.training.loop import Progress
-from farandole.training.metrics import Tally
-from farandole.training.recipe import Recipe
 from farandole.training.solvers import Iterate, Solver
 from farandole.training.stage import (
     DIVERGED,
@@ -22,8 +22,8 @@ from farandole.training.stage import (
     Clock,
     Keeper,
     Stage,
-    diverged,
 )
+from farandole.training.step import Batch
 
 _CHUNK = 1024
 """Rows that go through the network at once: large enough to keep a core busy, small enough that
@@ -38,12 +38,10 @@ class FullBatchLoop:
     """Lets a solver walk over the weights of one network; an epoch is one of its iterations."""
 
     def __init__(self, stage: Stage, solver: Solver) -> None:
-        _refuse_unused(stage.recipe)
-        _refuse_chance(stage.network)
         self._stage = stage
         self._solver = solver
         self._parameters = [p for p in stage.network.parameters() if p.requires_grad]
-        self._chunks = list(_chunks(stage.training.numbers))
+        self._chunks = [_as_slice(rows) for rows in stage.loader.chunks(stage.training, _CHUNK)]
         self._keeper = Keeper(stage)
         self._clock = Clock(stage.recipe.max_seconds)
         self._tally = stage.tally()
@@ -73,7 +71,11 @@ class FullBatchLoop:
     def _finished(self, last: Iterate, progress: Progress) -> Progress:
         if progress.reason == DIVERGED:
             if not self._keeper.fall_back():
-                raise diverged(f"The loss became {last.value}", last.step)
+                raise TrainingDiverged(
+                    f"The loss is {last.value} with the weights that training began with, or after "
+                    "the first step. Scale the features, start from smaller weights, or, with "
+                    '"gd", take a smaller step.'
+                )
             return progress
         self._move_to(last.point)
         self._keeper.restore_best()
@@ -104,7 +106,7 @@ class FullBatchLoop:
         self._move_to(point)
         stage.network.train()
         stage.sync.begin()
-        self._tally = Tally(stage.metrics, stage.head)
+        self._tally = stage.tally()
         loss = weight = 0.0
         for rows in self._chunks:
             more_loss, more_weight = stage.stepper.learn(stage.batcher(rows), self._tally)
@@ -124,48 +126,39 @@ class FullBatchLoop:
                 parameter.copy_(part.view_as(parameter))
 
 
-def _chunks(
-    numbers: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-) -> Iterator[torch.Tensor | slice]:
-    """Row numbers in the order of storage; as slices, which need no copy, where none is missing."""
-    ordered = np.sort(numbers)
-    for start in range(0, len(ordered), _CHUNK):
-        part = ordered[start : start + _CHUNK]
-        first, last = int(part[0]), int(part[-1])
-        whole = last - first + 1 == len(part)
-        yield slice(first, last + 1) if whole else torch.from_numpy(part)
+def _as_slice(rows: torch.Tensor) -> torch.Tensor | slice:
+    """Sorted row numbers as a slice, which needs no copy, where none is missing among them."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
-_UNUSED = (
-    "batch_size",
-    "accumulation",
-    "schedule",
-    "schedule_per",
-    "warmup",
-    "clip_norm",
-    "clip_value",
-    "max_steps",
-)
-
-
-def _refuse_unused(recipe: Recipe) -> None:
-    """Raise for options of mini-batches that were set."""
-    for name in _UNUSED:
-        if getattr(recipe, name) != getattr(Recipe(), name):
-            raise InputError(
-                f"{name} has no meaning for a solver that uses all rows for every step. "
-                f"Received: {name}={getattr(recipe, name)!r}. Leave it out, or use another "
-                'optimizer, such as "adam".'
-            )
-
-
-def _refuse_chance(network: torch.nn.Module) -> None:
+def check_network(network: nn.Module) -> None:
     """Raise for layers that make the objective more than a function of the weights."""
     for name, module in network.named_modules():
-        drops = isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.p > 0
-        if drops or isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+        if _takes_chances(module) or isinstance(module, _BatchNorm):
             raise InputError(
                 f"The layer {name!r} ({type(module).__name__}) gives other results in every batch, "
-                "and a full-batch solver needs a function of the weights alone. Leave it out, or "
-                'use another optimizer, such as "adam".'
+                "and a full-batch solver needs a function of the weights alone. Leave it out (or "
+                'its dropout), or use another optimizer, such as "adam".'
             )
+
+
+def _takes_chances(module: nn.Module) -> bool:
+    if isinstance(module, _DropoutNd):
+        return module.p > 0
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+        return float(module.dropout) > 0
+    return isinstance(module, nn.RReLU)
+
+
+def check_untouched(batch: Batch) -> None:
+    """Raise if the network wrote to a batch: it would write to the rows themselves.
+
+    Mini-batches are copies, but here a batch is a part of the shard.
+    """
+    parts = [one.values if isinstance(one, Ragged) else one for one in batch.arguments]
+    if any(part._version for part in [*parts, *batch.targets]):
+        raise InputError(
+            "The network or the loss changes its input in place (inplace=True, x += …), which a "
+            "full-batch solver can't allow: let its first layer make a new tensor."
+        )

@@ -11,6 +11,7 @@ from itertools import islice
 import torch
 from torch import nn
 
+from farandole.errors import TrainingDiverged
 from farandole.parallel.base import Totals
 from farandole.training import events, optimizers
 from farandole.training.metrics import Tally
@@ -24,7 +25,6 @@ from farandole.training.stage import (
     Clock,
     Keeper,
     Stage,
-    diverged,
 )
 
 _STEPS_DONE = "max_steps reached"
@@ -157,7 +157,10 @@ class Loop:
         what = f"The loss became {loss} in update {progress.update + 1}"
         if progress.reason == SPOILED:
             what = f"Weights became NaN or infinite in one of {progress.update} updates"
-        raise diverged(what, rate)
+        raise TrainingDiverged(
+            f"{what}, before the first epoch was over. Lower learning_rate (it was {rate:g}), "
+            "scale the features, or clip gradients with clip_norm."
+        )
 
     def _report(self, epoch: int, progress: Progress, totals: Totals) -> None:
         if not self._stage.world.is_leader or not self._clock.may_report():

@@ -20,7 +20,7 @@ def describe_row(row: Mapping[str, float]) -> str:
     >>> describe_row({"epoch": 1, "train_loss": 0.5, "seconds": 2.0, "rows_per_second": 100.0})
     'train_loss 0.5000'
     """
-    quiet = ("epoch", "seconds", "rows_per_second", "learning_rate")
+    quiet = ("epoch", "seconds", "rows_per_second", "learning_rate", "evaluations")
     return "  ".join(f"{name} {value:.4f}" for name, value in row.items() if name not in quiet)
 
 

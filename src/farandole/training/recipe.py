@@ -96,9 +96,27 @@ class Recipe:
         if self.optimizer_options and factory:
             raise InputError("optimizer_options are for a name or a class, not for a function.")
         metrics.resolve(self.metrics, losses.resolve(self.loss))
-        if self.solver() is None:
+        solver = self.solver()
+        if solver is None:
             optimizers.check(self.optimizer)
+        else:
+            solver.check()
+            self._check_unused_by(solver)
         schedules.check(self.schedule)
+
+    def _check_unused_by(self, solver: solvers.Solver) -> None:
+        """A solver that uses all rows for every step has no use for what concerns batches."""
+        is_object = solver is self.optimizer
+        takes_rate = isinstance(solver, solvers.GradientDescent) and not is_object
+        unused = [*_OF_BATCHES, *([] if takes_rate else ["learning_rate"])]
+        unused += ["optimizer_options"] if is_object else []
+        for name in unused:
+            if getattr(self, name) != getattr(Recipe(), name):
+                raise InputError(
+                    f"{name} has no meaning for {type(solver).__name__}, which uses all rows for "
+                    f"every step. Received: {name}={getattr(self, name)!r}. Leave it out, or use "
+                    'another optimizer, such as "adam".'
+                )
 
     def solver(self) -> solvers.Solver | None:
         """The full-batch solver, if the optimizer is one."""
@@ -120,6 +138,19 @@ class Recipe:
                     f"{name} is for early stopping: only with patience. "
                     f"Received: {name}={getattr(self, name)!r}"
                 )
+
+
+_OF_BATCHES = (
+    "batch_size",
+    "accumulation",
+    "schedule",
+    "schedule_per",
+    "warmup",
+    "clip_norm",
+    "clip_value",
+    "max_steps",
+    "precision",
+)
 
 
 def _check_integer(name: str, value: Any, least: int) -> None:

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from farandole.data.loader import Loader, Rows
-from farandole.errors import TrainingDiverged
 from farandole.parallel.base import Synchronizer
 from farandole.training import events
 from farandole.training.metrics import Tally
@@ -138,14 +137,6 @@ class Keeper:
         """
         tensors = (tensor for name, tensor in _floating(self._network) if name in self._finite)
         return not all(map(_is_finite, tensors))
-
-
-def diverged(what: str, rate: float) -> TrainingDiverged:
-    """The error of a training that went wrong before there was anything to keep."""
-    return TrainingDiverged(
-        f"{what}, before the first epoch was over. Lower learning_rate (it was {rate:g}), "
-        "scale the features, or clip gradients with clip_norm."
-    )
 
 
 def _make_stopping(stage: Stage) -> EarlyStopping:

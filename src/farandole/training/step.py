@@ -58,6 +58,11 @@ class Batcher:
         if class_weights is not None:
             self._class_weights = torch.tensor(class_weights, dtype=torch.float64, device=device)
 
+    @property
+    def head(self) -> str:
+        """How outputs become predictions."""
+        return self._signature.head
+
     def __call__(self, rows: torch.Tensor | slice) -> Batch:
         """The batch of these rows: by number, or a slice of the shard, which copies nothing."""
         names, device = self._columns.features, self._device
@@ -113,6 +118,8 @@ class Stepper:
         """Outputs, and the weighted sum of the rows' losses."""
         with self._autocast():
             output = self._network(*batch.arguments)
+            if batch.rows == 0:  # a mean over nothing would be NaN
+                return output, _nothing(output)
             losses = self._loss.rows(output, batch.targets)
         if losses.dim() > 0:
             if batch.weights is None:
@@ -142,20 +149,39 @@ class Stepper:
         self, batch: Batch, output: Any, loss: torch.Tensor, tally: Tally
     ) -> tuple[float, float]:
         total, weight = float(loss.detach()), batch.weight
+        if batch.rows == 0:
+            return 0.0, 0.0
         tally.add(total, weight, output, batch.targets, batch.weights)
         return total, weight
 
     @contextmanager
     def _normalised(self, rows: int) -> Iterator[None]:
-        """One row has no statistics: those of the rows before it stand in."""
+        """One value has no statistics: those of the rows before it stand in.
+
+        A single row may well have many: an image has pixels. So each norm looks for itself.
+        """
         norms = [norm for norm in self._norms if norm.training] if rows == 1 else []
-        for norm in norms:
-            norm.eval()
-        yield
-        for norm in norms:
-            norm.train()
+        hooks = [norm.register_forward_pre_hook(_rest_if_single) for norm in norms]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for norm in norms:
+                norm.train()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self._bfloat16:
             return torch.autocast(self._device, dtype=torch.bfloat16)
         return nullcontext()
+
+
+def _rest_if_single(norm: nn.Module, arguments: tuple[torch.Tensor]) -> None:
+    assert isinstance(norm, _BatchNorm)
+    norm.train(arguments[0].numel() > norm.num_features)
+
+
+def _nothing(output: Any) -> torch.Tensor:
+    """A loss of zero that still leads back through the whole network."""
+    outputs = output if isinstance(output, tuple | list) else [output]
+    return torch.stack([one.sum() for one in outputs]).sum() * 0

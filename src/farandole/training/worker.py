@@ -25,6 +25,7 @@ from farandole.parallel.base import Strategy, Synchronizer
 from farandole.parallel.normalization import synchronize
 from farandole.training import events, losses, metrics
 from farandole.training.blocks import weighted_by_block
+from farandole.training.declared import varying_advice
 from farandole.training.examination import (
     LabelReport,
     Report,
@@ -36,7 +37,7 @@ from farandole.training.examination import (
     sign,
     zero_rows,
 )
-from farandole.training.fullbatch import FullBatchLoop
+from farandole.training.fullbatch import FullBatchLoop, check_untouched
 from farandole.training.loop import Loop, Progress
 from farandole.training.recipe import Recipe
 from farandole.training.stage import Stage
@@ -106,13 +107,14 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
 def _prepare(
     job: TrainingJob, world: World, shard: Shard
 ) -> tuple[Loop | FullBatchLoop, nn.Module, Signature]:
+    """Check what all workers have, put the parts together, and say so."""
     recipe, columns = job.recipe, job.columns
     loss = losses.resolve(recipe.loss)
-    report = check_reports(everybody(Report.of(shard), world.size))
+    report = check_reports(everybody(Report.of(shard), world.size), varying_advice(job.network))
     network = job.network.to(world.device)
+    signature, widths = sign(network, columns, report, loss)
     if recipe.sync_batch_norm:
         network = synchronize(network, world)
-    signature, widths = sign(network, columns, report, loss)
     _fill_empty(shard, report)
     weights = _class_weights(recipe, signature, report)
     batcher = partial(
@@ -124,46 +126,62 @@ def _prepare(
         device=world.device,
     )
     stepper = Stepper(network, loss, recipe.precision, world.device)
+    solver = recipe.solver()
     zeros = zero_rows(report)
-    rehearse(network, stepper, batcher(zeros)(torch.arange(len(zeros))), loss)
+    rehearsed = batcher(zeros)(torch.arange(len(zeros)))
+    rehearse(network, stepper, rehearsed, loss)
+    if solver is not None:
+        check_untouched(rehearsed)
     found = examine_labels(shard, columns, loss, widths, weighted=weights is not None)
     _check_labels(found, signature, world)
     held_out = columns.validation or job.validation
-    solver = recipe.solver()
     if solver and solver.block_size and not columns.weight and not held_out:
         columns = weighted_by_block(shard, columns, solver.block_size, world)
+    stage = _stage(job, world, shard, report, network, stepper, batcher(shard, columns=columns))
+    loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
+    _announce(stage, held_out)
+    return loop, network, signature
+
+
+def _stage(
+    job: TrainingJob,
+    world: World,
+    shard: Shard,
+    report: Report,
+    network: nn.Module,
+    stepper: Stepper,
+    batcher: Batcher,
+) -> Stage:
+    """What the loop stands on: the rows parted, the network in step with the other workers'."""
+    recipe = job.recipe
+    held_out = job.columns.validation or job.validation
     rows, validation = split(shard, job.source.placement, report.rows, recipe.seed, held_out)
     sync = job.strategy.attach(network, world)
-    both = torch.from_numpy(rows.sizes).double(), torch.tensor([float(len(validation.numbers))])
-    totals = sync.reduce_sums(torch.cat([both[0], both[1].double()])).long()
-    sizes, validation_rows = totals[:-1].numpy(), int(totals[-1])
-    loader = Loader(
-        shard,
-        rows,
-        sizes,
-        rank=world.rank,
-        size=world.size,
-        batch_size=recipe.batch_size,
-        seed=recipe.seed,
-        positions=None if recipe.shuffle else _positions(shard, validation, report.rows, sync),
-    )
-    stage = Stage(
+    counts = [*rows.sizes.tolist(), len(validation.numbers)]
+    totals = sync.reduce_sums(torch.tensor(counts, dtype=torch.float64)).long()
+    return Stage(
         network=network,
         recipe=recipe,
-        metrics=metrics.resolve(recipe.metrics, loss),
+        metrics=metrics.resolve(recipe.metrics, losses.resolve(recipe.loss)),
         world=world,
         sync=sync,
         stepper=stepper,
-        batcher=batcher(shard, columns=columns),
-        loader=loader,
+        batcher=batcher,
+        loader=Loader(
+            shard,
+            rows,
+            totals[:-1].numpy(),
+            rank=world.rank,
+            size=world.size,
+            batch_size=recipe.batch_size,
+            seed=recipe.seed,
+            positions=None if recipe.shuffle else _positions(shard, validation, report.rows, sync),
+        ),
         training=rows,
         validation=validation,
-        validation_rows=validation_rows,
-        head=signature.head,
+        validation_rows=int(totals[-1]),
+        head=batcher.head,
     )
-    loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
-    _announce(job, world, loader, network, validation_rows, held_out)
-    return loop, network, signature
 
 
 def _positions(shard: Shard, validation: Rows, rows: int, sync: Synchronizer) -> Array:
@@ -202,44 +220,36 @@ def _check_labels(mine: LabelReport, signature: Signature, world: World) -> None
     raise_for([bad for report in reports for bad in report.problems])
     classes = set().union(*(report.classes for report in reports))
     if signature.is_classifier and len(classes) == 1:
-        _caution(world, f"All labels are {classes.pop()}: there is only one class to learn.")
+        message = f"All labels are {classes.pop()}: there is only one class to learn."
+        if world.is_leader:
+            world.link.tell(events.Caution(message=message))
 
 
-def _announce(
-    job: TrainingJob,
-    world: World,
-    loader: Loader,
-    network: nn.Module,
-    validation_rows: int,
-    held_out: Any,
-) -> None:
-    if loader.total == 0:
+def _announce(stage: Stage, held_out: Any) -> None:
+    """The last words before step 1."""
+    rows, world, recipe = stage.loader.total, stage.world, stage.recipe
+    if rows == 0:
         raise InputError(
-            f"All {validation_rows:,} rows are for validation: none is left to train on."
+            f"All {stage.validation_rows:,} rows are for validation: none is left to train on."
         )
-    if held_out and validation_rows == 0:
-        _caution(world, "No row was chosen for validation, so there is none.")
-    if loader.total < world.size:
-        _caution(
-            world,
-            f"There are {loader.total} rows for {world.size} workers: "
-            f"at least {world.size - loader.total} of them have nothing to do.",
+    if held_out and not stage.validates:
+        stage.tell(events.Caution(message="No row was chosen for validation, so there is none."))
+    if rows < world.size:
+        idle = f"at least {world.size - rows} of them have nothing to do."
+        stage.tell(
+            events.Caution(message=f"There are {rows} rows for {world.size} workers: {idle}")
         )
-    if world.is_leader:
-        world.link.tell(
-            events.TrainingStarted(
-                rows=loader.total,
-                validation_rows=validation_rows,
-                workers=world.size,
-                epochs=job.recipe.epochs,
-                steps_per_epoch=1 if job.recipe.solver() else _updates(loader, job.recipe),
-                parameters=sum(p.numel() for p in network.parameters()),
-            )
+    updates = 1 if recipe.solver() else -(-stage.loader.steps // recipe.accumulation)
+    stage.tell(
+        events.TrainingStarted(
+            rows=rows,
+            validation_rows=stage.validation_rows,
+            workers=world.size,
+            epochs=recipe.epochs,
+            steps_per_epoch=updates,
+            parameters=sum(p.numel() for p in stage.network.parameters()),
         )
-
-
-def _updates(loader: Loader, recipe: Recipe) -> int:
-    return -(-loader.steps // recipe.accumulation)
+    )
 
 
 def _fill_empty(shard: Shard, report: Report) -> None:
@@ -251,8 +261,3 @@ def _fill_empty(shard: Shard, report: Report) -> None:
     for name, column in shard.ragged.items():
         if len(column.values) == 0:
             shard.ragged[name] = replace(column, values=nothing.ragged[name].values)
-
-
-def _caution(world: World, message: str) -> None:
-    if world.is_leader:
-        world.link.tell(events.Caution(message=message))

@@ -30,6 +30,8 @@ def resolve(optimizer: Any, options: Mapping[str, Any], learning_rate: float) ->
     if isinstance(optimizer, LBFGS | GradientDescent):
         return optimizer
     kind = NAMES.get(optimizer.lower()) if isinstance(optimizer, str) else None
+    if optimizer in (LBFGS, GradientDescent):
+        kind = optimizer
     if kind is None:
         return None
     known = [field.name for field in fields(kind) if field.name != "step"]

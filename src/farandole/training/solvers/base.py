@@ -8,6 +8,8 @@ from typing import Protocol
 
 import torch
 
+from farandole.errors import InputError
+
 Evaluate = Callable[[torch.Tensor], tuple[float, torch.Tensor]]
 """Weights, flat and in float64 → the objective and its gradient there, over all workers."""
 
@@ -35,8 +37,29 @@ class Solver(Protocol):
         """Rows of the blocks whose means are averaged; None for the plain mean of all rows."""
         ...
 
+    def check(self) -> None:
+        """Raise for an option that can't be meant."""
+        ...
+
     def iterates(
         self, evaluate: Evaluate, start: torch.Tensor, iterations: int
     ) -> Iterator[Iterate]:
         """The way from `start`, at most so many iterations long."""
         ...
+
+
+def check_positive(solver: object, *names: str, zero: bool = False) -> None:
+    """Raise unless these options are positive numbers, or None where that is their default."""
+    for name in names:
+        value = getattr(solver, name)
+        default = getattr(type(solver), name)
+        if value is None and default is None:
+            continue
+        whole = not isinstance(default, float)
+        kind = int if whole else (int, float)
+        good = isinstance(value, kind) and not isinstance(value, bool)
+        if not good or not (value > 0 or (zero and value == 0)):
+            what = "a positive integer" if whole else "a positive number"
+            raise InputError(
+                f"{type(solver).__name__}: {name} must be {what}. Received: {name}={value!r}"
+            )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from farandole.training.solvers.base import Evaluate, Iterate
+from farandole.training.solvers.base import Evaluate, Iterate, check_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,11 @@ class GradientDescent:
     tolerance: float = 1e-6
     """End when a step is shorter than this, relative to the weights."""
     block_size: int | None = None
+
+    def check(self) -> None:
+        """Raise for an option that can't be meant."""
+        check_positive(self, "step", "block_size")
+        check_positive(self, "tolerance", zero=True)
 
     def iterates(
         self, evaluate: Evaluate, start: torch.Tensor, iterations: int

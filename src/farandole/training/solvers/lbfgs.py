@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from farandole.training.solvers.base import Evaluate, Iterate
+from farandole.training.solvers.base import Evaluate, Iterate, check_positive
 from farandole.training.solvers.wolfe import Sample, SearchFailed, search
 
 _VALUES_WATCHED = 20
@@ -34,6 +34,11 @@ class LBFGS:
     """End when the objective, relative to the first, or the gradient, relative to the objective,
     gets below this."""
     block_size: int | None = None
+
+    def check(self) -> None:
+        """Raise for an option that can't be meant."""
+        check_positive(self, "memory", "block_size")
+        check_positive(self, "tolerance", zero=True)
 
     def iterates(
         self, evaluate: Evaluate, start: torch.Tensor, iterations: int
