@@ -33,6 +33,7 @@ CASES: dict[str, tuple[Any, tuple[int, ...], list[int], Any]] = {
     "images": (nn.BatchNorm2d(3), (5, 3, 4, 4), [1, 5], torch.float64),
     "volumes": (nn.BatchNorm3d(2), (4, 2, 2, 3, 2), [1, 4], torch.float64),
     "no affine": (nn.BatchNorm1d(4, affine=False), (9, 4), [2, 9], torch.float64),
+    "no bias": (nn.BatchNorm1d(4, affine=True, bias=False), (9, 4), [2, 9], torch.float64),
     "plain mean": (nn.BatchNorm1d(4, momentum=None, eps=0.1), (9, 4), [2, 9], torch.float64),
     "no statistics": (nn.BatchNorm1d(4, track_running_stats=False), (9, 4), [2, 9], torch.float64),
     "float32": (nn.BatchNorm1d(4), (9, 4), [5, 9], torch.float32),

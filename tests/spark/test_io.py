@@ -65,7 +65,7 @@ def test_a_folder_goes_to_another_file_system_and_comes_back(bucket: Path) -> No
         assert (folder / "top").read_text() == "x"
 
 
-class Writer(io._Writer):
+class Writer(io.Writer):
     """Writes one file, and no metadata."""
 
     sparkSession = SESSION
