@@ -1,4 +1,7 @@
-"""A driver of a Spark that needs a process of its own: python remote_script.py connect|spark://….
+"""A driver of a Spark that needs a process of its own:
+
+    python remote_script.py connect FOLDER
+    python remote_script.py spark://…
 
 Prints one JSON object on its last line.
 """
@@ -7,6 +10,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -22,7 +26,13 @@ found: dict[str, object] = {}
 
 def session() -> SparkSession:
     if MASTER == "connect":
-        return SparkSession.builder.remote("local[2]").getOrCreate()
+        return (
+            SparkSession.builder.remote("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.local.dir", f"{sys.argv[2]}/spark")
+            .config("spark.sql.warehouse.dir", f"{sys.argv[2]}/warehouse")
+            .getOrCreate()
+        )
     return (
         SparkSession.builder.master(MASTER)
         .config("spark.ui.enabled", "false")
@@ -106,6 +116,9 @@ found["too many"] = too_many()
 found["failure"] = failure("boom")
 if MASTER == "connect":  # whose messages have a limit of their own
     found["huge failure"] = failure("boom" * 50_000)
+    from tests.spark.connect import estimate
+
+    estimate(spark, Path(sys.argv[2]))
 else:
     found["losses"] = fit(spark)
 found["again"] = [place.values for place in farandole.run(Place, num_workers=2)]

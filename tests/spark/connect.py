@@ -1,17 +1,14 @@
-"""Fit, transform, save and load under Spark Connect: python -m tests.spark.connect FOLDER"""
+"""Fit, transform, save and load under Spark Connect; run by tests/engines/remote_script.py."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 from pyspark.ml import Pipeline, PipelineModel
-from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import StandardScaler
 from pyspark.ml.functions import array_to_vector
-from pyspark.ml.tuning import CrossValidator, ParamGridBuilder
 from pyspark.sql import SparkSession
 from tests.spark.samples import frame, small_network
 
@@ -31,14 +28,8 @@ def refused(estimator: TorchEstimator, data: object, kind: type[Exception]) -> s
     raise AssertionError("This should have been refused.")
 
 
-def main(folder: Path) -> None:
-    spark = (
-        SparkSession.builder.remote("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.local.dir", str(folder / "spark"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
+def estimate(spark: SparkSession, folder: Path) -> None:
+    """All that estimators do, with what they found in a file."""
     data = frame(spark).repartition(3)
     assert "connect" in type(data).__module__
     estimator = TorchEstimator(
@@ -68,13 +59,6 @@ def main(folder: Path) -> None:
     loaded = PipelineModel.load(str(folder / "pipeline"))
     assert loaded.transform(vectors).orderBy("id").select("prediction").collect() == before
 
-    grid = ParamGridBuilder().addGrid(estimator.learningRate, [1e-9, 0.1]).build()
-    evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
-    options = {"estimator": estimator, "estimatorParamMaps": grid, "evaluator": evaluator}
-    tuned = CrossValidator(**options, numFolds=2, seed=1).fit(data)
-    assert isinstance(tuned.bestModel, TorchModel)
-    found["tuned"] = tuned.avgMetrics
-
     rows = data.select(array_to_vector("features").alias("features"), "label").coalesce(1)
     classifier = MultilayerPerceptronClassifier(layers=[4, 5, 3], maxIter=10, seed=1)
     perceptron = classifier.setBlockSize(1000).fit(rows)
@@ -88,8 +72,3 @@ def main(folder: Path) -> None:
     found["slots"] = refused(many, data, NotEnoughSlots)
     found["label"] = refused(estimator, data.withColumn("label", data.label + 1), InputError)
     (folder / "result.json").write_text(json.dumps({**found, "state": state}))
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from pyspark.ml.functions import array_to_vector
+from tests.engines.test_remote_integration import check, drive
 from tests.spark.samples import classes, frame, small_network
 
 from farandole.spark import TorchEstimator
@@ -24,18 +22,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.connect, pytest.mark.integration]
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(240)
 def test_connect_does_as_classic_spark_does(spark: SparkSession, tmp_path: Path) -> None:
-    # What a classic session has put there would make the new process join it.
-    own = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.spark.connect", str(tmp_path)],
-        env={name: value for name, value in os.environ.items() if name not in own},
-        capture_output=True,
-        text=True,
-        timeout=140,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    run, shown = drive("connect", tmp_path, seconds=200)
+    check(run, shown)
+    assert run["huge failure"]["rank"] == 1
+    assert run["huge failure"]["text"].rstrip().endswith("boom")
     found = json.loads((tmp_path / "result.json").read_text())
 
     classic = TorchEstimator(
@@ -49,8 +41,6 @@ def test_connect_does_as_classic_spark_does(spark: SparkSession, tmp_path: Path)
     with torch.no_grad():
         scores = network(torch.tensor(classes()[0]))
     np.testing.assert_allclose(found["raw"], scores, rtol=0, atol=1e-6)
-    without, with_learning = found["tuned"]
-    assert with_learning > without
     assert "3 workers" in found["slots"]
     assert "'label': " in found["label"]
     assert "outside of 0 … 2" in found["label"]

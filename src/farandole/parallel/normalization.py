@@ -78,9 +78,10 @@ class SynchronizedBatchNorm(_BatchNorm):
         scale = (variance + self.eps).rsqrt()
         centre = mean.to(input.dtype).view(shape)
         normal: torch.Tensor = (input - centre) * scale.to(input.dtype).view(shape)
-        if self.weight is not None:
-            normal = normal * self.weight.view(shape)
-        return normal if self.bias is None else normal + self.bias.view(shape)
+        weight, bias = self._parameters["weight"], self._parameters["bias"]  # either may be None
+        if weight is not None:
+            normal = normal * weight.view(shape)
+        return normal if bias is None else normal + bias.view(shape)
 
     def _learn(self, mean: torch.Tensor, variance: torch.Tensor, total: float) -> None:
         """Move the running statistics towards this batch's, as torch does."""
