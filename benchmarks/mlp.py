@@ -167,7 +167,8 @@ def lines(contest: dict[str, Any]) -> list[list[str]]:
             allowed = 1.25 * bare + 2
             note = (
                 f"{spark / seconds:.1f}× Spark; {seconds:.1f} s against "
-                f"1.25 × {bare:.1f} (floor) + 2 = {allowed:.1f} s"
+                f"1.25 × {bare:.1f} (floor) + 2 = {allowed:.1f} s: "
+                + ("kept" if seconds <= allowed else f"missed by {seconds - allowed:.1f} s")
             )
         rows.append(
             [

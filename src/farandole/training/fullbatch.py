@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -151,14 +153,22 @@ def _takes_chances(module: nn.Module) -> bool:
     return isinstance(module, nn.RReLU)
 
 
-def check_untouched(batch: Batch) -> None:
-    """Raise if the network wrote to a batch: it would write to the rows themselves.
+@contextmanager
+def untouched(batch: Batch) -> Iterator[None]:
+    """Raise if the body writes to the batch: with all rows, it would write to the rows themselves.
 
     Mini-batches are copies, but here a batch is a part of the shard.
     """
-    parts = [one.values if isinstance(one, Ragged) else one for one in batch.arguments]
-    if any(part._version for part in [*parts, *batch.targets]):
+    before = _versions(batch)
+    yield
+    if _versions(batch) != before:
         raise InputError(
             "The network or the loss changes its input in place (inplace=True, x += …), which a "
             "full-batch solver can't allow: let its first layer make a new tensor."
         )
+
+
+def _versions(batch: Batch) -> list[int]:
+    """What torch counts up whenever a tensor is written to."""
+    parts = [one.values if isinstance(one, Ragged) else one for one in batch.arguments]
+    return [part._version for part in [*parts, *batch.targets]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -37,7 +38,7 @@ from farandole.training.examination import (
     sign,
     zero_rows,
 )
-from farandole.training.fullbatch import FullBatchLoop, check_untouched
+from farandole.training.fullbatch import FullBatchLoop, untouched
 from farandole.training.loop import Loop, Progress
 from farandole.training.recipe import Recipe
 from farandole.training.stage import Stage
@@ -129,9 +130,8 @@ def _prepare(
     solver = recipe.solver()
     zeros = zero_rows(report)
     rehearsed = batcher(zeros)(torch.arange(len(zeros)))
-    rehearse(network, stepper, rehearsed, loss)
-    if solver is not None:
-        check_untouched(rehearsed)
+    with nullcontext() if solver is None else untouched(rehearsed):
+        rehearse(network, stepper, rehearsed, loss)
     found = examine_labels(shard, columns, loss, widths, weighted=weights is not None)
     _check_labels(found, signature, world)
     held_out = columns.validation or job.validation
