@@ -27,6 +27,7 @@ from farandole.parallel.normalization import synchronize
 from farandole.training import events, losses, metrics
 from farandole.training.blocks import weighted_by_block
 from farandole.training.declared import varying_advice
+from farandole.training.denormals import flushed
 from farandole.training.examination import (
     LabelReport,
     Report,
@@ -93,7 +94,8 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
             shard.close()
             return Outcome(dict(world.seconds), refusal=refusal.with_traceback(None))
         try:
-            progress = loop.run()
+            with flushed():
+                progress = loop.run()
         finally:
             shard.close()
     ended = time.perf_counter()

@@ -1,0 +1,44 @@
+"""Numbers next to zero cost nothing while a network is trained, and are back afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import farandole
+from farandole.training.denormals import flushed, is_flushing
+
+
+def test_what_was_set_before_is_set_again() -> None:
+    assert not is_flushing()
+    with flushed():
+        assert is_flushing()
+    assert not is_flushing()
+    torch.set_flush_denormal(True)
+    try:
+        with flushed():
+            pass
+        assert is_flushing()
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "lbfgs"])
+def test_training_flushes(optimizer: str) -> None:
+    seen: list[bool] = []
+
+    def loss(output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        if output.requires_grad:
+            seen.append(is_flushing())
+        return (output[:, 0] - label).square()
+
+    table = pd.DataFrame({"x": [0.0, 1.0, 2.0], "label": [0.0, 1.0, 2.0]})
+    options: dict[str, Any] = {"optimizer": optimizer, "progress": False}
+    farandole.train(nn.Linear(1, 1), table, features="x", loss=loss, epochs=2, **options)
+    assert seen
+    assert all(seen)
+    assert not is_flushing()
