@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--no-spark", action="store_true", help="check only this machine")
     doctor.set_defaults(command=_doctor)
 
-    demo = commands.add_parser("demo", help="train on Iris and digits, in about a minute")
+    demo = commands.add_parser("demo", help="train on Iris and digits, in half a minute")
     demo.add_argument("--output", default="farandole-demo", help="folder for model and picture")
     demo.add_argument("--workers", type=int, default=2, help="how many workers train together")
     demo.set_defaults(command=_demo)

@@ -72,13 +72,13 @@ def test_as_many_axes_may_vary_as_there_are(kind: pa.DataType, most: int) -> Non
 def test_an_image_of_spark_is_for_networks_that_take_images() -> None:
     check_type("photo", IMAGE, 2)
     for axes in (0, 1, 3):
-        with pytest.raises(InputError, match="'photo' holds structs"):
+        with pytest.raises(InputError, match="'photo' holds Spark's images"):
             check_type("photo", IMAGE, axes)
     schema = pa.schema([("photo", IMAGE), ("y", pa.int64())])
     Columns(("photo",), ("y",)).check(schema)  # nobody knows the network yet
     Columns(("photo",), ("y",)).check(schema, [2])
     for columns, axes in ((Columns(("photo",), ("y",)), [0]), (Columns(("y",), ("photo",)), None)):
-        with pytest.raises(InputError, match="'photo' holds structs"):
+        with pytest.raises(InputError, match="'photo' holds Spark's images"):
             columns.check(schema, axes)
 
 

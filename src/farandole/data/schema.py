@@ -148,7 +148,13 @@ def _advice(kind: pa.DataType) -> str:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return (
             "strings, which no network takes. Turn them into numbers first: "
-            "pyspark.ml.feature.StringIndexer, or pandas.factorize."
+            "pyspark.ml.feature.StringIndexer, or pandas.factorize; words of an array by their "
+            "places in a vocabulary, such as transform(words, w -> numbers[w]) over a map."
+        )
+    if is_image(kind):
+        return (
+            "Spark's images. farandole.networks.CNN takes them as they are; any other network "
+            "needs an array of numbers instead."
         )
     if pa.types.is_struct(kind):
         return (

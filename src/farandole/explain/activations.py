@@ -118,9 +118,9 @@ def _as_text(table: pd.DataFrame) -> Any:
 
     text = Table(title="Activations")
     for name in ("activation", "formula", "range"):
-        text.add_column(name, no_wrap=True)
+        text.add_column(name, no_wrap=name != "formula")
     for name in ("slope at 0", "largest slope", f"{_LAYERS} layers"):
-        text.add_column(name, justify="right")
+        text.add_column(name, justify="right", min_width=8)
     for row in table.to_dict("records"):
         text.add_row(
             *(row[name] for name in ("activation", "formula", "range")),

@@ -23,6 +23,7 @@ from farandole.errors import InputError
 from farandole.inference import Prediction
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
+    SOLVER_ROWS,
     PerceptronParams,
     as_vector,
     fit_perceptron,
@@ -134,7 +135,7 @@ class MultilayerPerceptronClassificationModel(
         return self.sign(head="softmax", thresholds=thresholds)
 
 
-@declare({})
+@declare(SOLVER_ROWS)
 class MultilayerPerceptronClassifier(
     _MultilayerPerceptronParams,
     PerceptronParams,

@@ -46,6 +46,14 @@ EXTRA_ROWS = {
 }
 """Params that Spark doesn't have. Their defaults do as Spark does."""
 
+SOLVER_ROWS = {
+    "solver": Row(text, f"the algorithm that trains: {', '.join(SOLVERS)}"),
+    "stepSize": Row(
+        floating, f"the step of gd, and the learning rate of adam (there {ADAM_STEP} unless set)"
+    ),
+}
+"""Params that Spark has, with more to say about them."""
+
 
 @declare(EXTRA_ROWS, setters=False)
 class PerceptronParams(HasWeightCol, HasValidationIndicatorCol):

@@ -20,6 +20,7 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
+    SOLVER_ROWS,
     PerceptronParams,
     as_vector,
     fit_perceptron,
@@ -85,7 +86,7 @@ class MultilayerPerceptronRegressionModel(
         return self.with_outputs(dataset, self.sign(head="identity"), outputs)
 
 
-@declare({})
+@declare(SOLVER_ROWS)
 class MultilayerPerceptronRegressor(
     _RegressorParams, Predictor[Any], MLWritable, MLReadable["MultilayerPerceptronRegressor"]
 ):

@@ -20,7 +20,13 @@ def in_sparks_words(
         }.get(bad.column)
         rows = "1 row" if bad.count == 1 else f"{bad.count:,} rows"
         lines.append(f"{words} ({rows} of column {bad.column!r})." if words else str(bad))
-    return InputError("\n".join([*lines, "Drop, fill or repair those rows first."]))
+    advice = str(error).splitlines()[-1]
+    if classes and any(bad.column == label and bad.kind == "outside" for bad in error.problems):
+        advice = (
+            f"The last of the layers is {classes}: it has to be the number of classes, which count "
+            "from 0. Else repair those rows."
+        )
+    return InputError("\n".join([*lines, advice]))
 
 
 def _of_features(bad: BadRows) -> str | None:

@@ -245,10 +245,19 @@ def _mismatch(network: nn.Module, signature: Signature, error: Exception | None)
             signature.features, signature.shapes, signature.dtypes, strict=True
         )
     )
+    hints = [
+        "Check the size of its first layer, and that forward takes one argument for each column."
+    ]
+    if any(len(shape) > 1 and None not in shape for shape in signature.shapes):
+        hints.append("A network for flat rows needs nn.Flatten() in front.")
+    if any(
+        None in s and "int" in d for s, d in zip(signature.shapes, signature.dtypes, strict=True)
+    ):
+        hints.append("Tokens need a vocabulary: networks.RNN(…, vocabulary=…).")
+    hints.append(wrapping_advice(network))
     return (
         f"The network ({type(network).__name__}) can't take the feature columns: {columns} a row. "
-        f"It says: {error}. Check the size of its first layer, and that forward takes one argument "
-        f"for each column. {wrapping_advice(network)}".rstrip()
+        f"It says: {error}. {' '.join(hints)}".rstrip()
     )
 
 
@@ -357,6 +366,8 @@ def _label_problems(
     )
     outside = ~fractional & ((values < 0) | (values >= width))
     expected = f"a label outside of 0 … {width - 1}, the network's outputs"
+    if width == 1:
+        expected += " (one for each class is needed; to learn numbers: loss='mse')"
     return found + _rows_where(name, values, outside, expected, kind="outside")
 
 

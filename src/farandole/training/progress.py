@@ -116,7 +116,7 @@ def describe_start(event: events.TrainingStarted) -> str:
     """What is about to be trained, in a line."""
     held_out = f" + {event.validation_rows:,} to validate" if event.validation_rows else ""
     return (
-        f"{event.rows:,} rows{held_out}, {event.workers} workers, "
+        f"{event.rows:,} rows{held_out}, {event.workers} worker{'s' * (event.workers > 1)}, "
         f"{event.parameters:,} parameters, {event.steps_per_epoch} steps an epoch"
     )
 
