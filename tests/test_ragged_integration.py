@@ -184,7 +184,7 @@ def test_an_estimator_on_images_of_different_sizes(spark: SparkSession) -> None:
 def test_a_struct_is_an_image_only_to_a_network_that_takes_one(spark: SparkSession) -> None:
     column = pa.array([spark_image(one) for one in PICTURES[:4]], SPARK_IMAGE)
     frame = spark.createDataFrame(pa.table({"features": column, "label": [0, 1, 0, 1]}))
-    with pytest.raises(InputError, match="'features' holds structs"):
+    with pytest.raises(InputError, match="'features' holds Spark's images"):
         TorchEstimator(network=nn.Linear(3, 2), numWorkers=1, progress=False).fit(frame)
 
 
