@@ -231,7 +231,8 @@ def test_params_and_defaults_are_sparks(known: Sample) -> None:
     for param in defined(other):
         assert mine.getOrDefault(param.name) == other.getOrDefault(param), param.name
     for param in other.params:
-        assert mine.getParam(param.name).doc == param.doc
+        if param.name not in ("solver", "stepSize"):  # of which there is more to say here
+            assert mine.getParam(param.name).doc == param.doc
         assert mine.isDefined(param.name) == other.isDefined(param.name)
     fitted, fitted_by_spark = known.models
     for param in fitted_by_spark.params:
