@@ -35,7 +35,7 @@ EXTRA_ROWS = {
     "precision": Row(
         text,
         "'float64' computes what Spark does; 'float32' is about twice as fast, and its path leaves "
-        "that of float64 after some iterations, to end at much the same objective",
+        "that of float64 after some iterations, to end nearby",
         "float64",
     ),
     "numWorkers": Row(
