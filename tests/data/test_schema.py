@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.data.test_images import SPARK_IMAGE
 
 from farandole.data import Columns
 from farandole.data.schema import check_type
@@ -35,16 +36,6 @@ def test_a_type_without_tensors_comes_with_advice(kind: pa.DataType, advice: str
     assert "'city'" in str(caught.value)
 
 
-IMAGE = pa.struct(
-    [
-        ("origin", pa.string()),
-        ("height", pa.int32()),
-        ("width", pa.int32()),
-        ("nChannels", pa.int32()),
-        ("mode", pa.int32()),
-        ("data", pa.binary()),
-    ]
-)
 NUMBERS = pa.list_(pa.float32())
 
 
@@ -70,11 +61,11 @@ def test_as_many_axes_may_vary_as_there_are(kind: pa.DataType, most: int) -> Non
 
 
 def test_an_image_of_spark_is_for_networks_that_take_images() -> None:
-    check_type("photo", IMAGE, 2)
+    check_type("photo", SPARK_IMAGE, 2)
     for axes in (0, 1, 3):
         with pytest.raises(InputError, match="'photo' holds Spark's images"):
-            check_type("photo", IMAGE, axes)
-    schema = pa.schema([("photo", IMAGE), ("y", pa.int64())])
+            check_type("photo", SPARK_IMAGE, axes)
+    schema = pa.schema([("photo", SPARK_IMAGE), ("y", pa.int64())])
     Columns(("photo",), ("y",)).check(schema)  # nobody knows the network yet
     Columns(("photo",), ("y",)).check(schema, [2])
     for columns, axes in ((Columns(("photo",), ("y",)), [0]), (Columns(("y",), ("photo",)), None)):

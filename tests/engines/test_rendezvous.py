@@ -103,6 +103,7 @@ def test_the_first_ddp_module_of_a_process_does_not_keep_its_ring() -> None:
 def test_a_user_may_destroy_the_group() -> None:
     with process_group(ring_of_one(), 0, [LOOPBACK], "cpu", 5):
         dist.destroy_process_group()
+    assert not dist.is_initialized()
 
 
 def test_a_failure_is_not_held_up_by_the_groups_end() -> None:

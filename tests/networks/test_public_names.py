@@ -4,7 +4,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from tests.test_public_names import executed_examples, offered_names
+from tests.test_public_names import check_example, documented, offered_names
 
 from farandole import networks
 
@@ -16,13 +16,9 @@ def test_all_is_what_the_room_offers() -> None:
     assert all(hasattr(networks, name) for name in networks.__all__)
 
 
-@pytest.mark.parametrize("name", networks.__all__)
+@pytest.mark.parametrize("name", documented(networks))
 def test_public_name_has_an_example(name: str) -> None:
-    thing = getattr(networks, name)
-    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
-        pytest.skip(f"{name} is a value, not a class or a function")
-    own = vars(thing).get("__doc__") if inspect.isclass(thing) else thing.__doc__
-    assert executed_examples(inspect.cleandoc(own or "")), f"no example (>>>) of {name}"
+    check_example(networks, name)
 
 
 @pytest.mark.parametrize("kind", [networks.MLP, networks.CNN, networks.RNN, networks.GNN])

@@ -23,6 +23,7 @@ Array = np.ndarray[Any, Any]
 
 SAMPLE = Path(pyspark.__file__).parent / "data/mllib/sample_multiclass_classification_data.txt"
 SAMPLE_LAYERS = [4, 5, 4, 3]
+IRIS_LAYERS = [4, 5, 3]
 
 
 def standardised(name: str) -> tuple[Array, Array]:
@@ -52,6 +53,10 @@ class Pair(NamedTuple):
         mine, other = (model.summary().objectiveHistory for model in self)
         assert len(mine) == len(other)
         np.testing.assert_allclose(mine, other, rtol=rtol)
+
+
+def fit(data: DataFrame, **params: Any) -> ours.MultilayerPerceptronClassificationModel:
+    return ours.MultilayerPerceptronClassifier(**{"seed": 1, "maxIter": 20} | params).fit(data)
 
 
 def fit_both(data: DataFrame, **params: Any) -> Pair:

@@ -48,6 +48,7 @@ class FullBatchLoop:
         self._clock = Clock(stage.recipe.max_seconds)
         self._tally = stage.tally()
         self._evaluations = 0
+        self._since = 0.0
 
     def run(self) -> Progress:
         """The solver's iterations, or as many as there is reason for."""
@@ -88,7 +89,8 @@ class FullBatchLoop:
         self._move_to(iterate.point)
         if self._stage.validates:
             row |= self._stage.evaluate()
-        seconds = self._clock.seconds - sum(known["seconds"] for known in progress.history)
+        now = self._clock.seconds
+        seconds, self._since = now - self._since, now
         rows = self._stage.loader.total * self._evaluations
         row |= {
             "learning_rate": iterate.step,
