@@ -63,6 +63,7 @@ PYSPARK = (
     "engines/spark.py",
     "data/source*.py",
     "data/spark*.py",
+    "inference/forms.py",
     "inference/udf.py",
     "spark/*",
     "testing/*",

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from farandole.fit import train as train
+    from farandole.inference.udf import predict_by_group as predict_by_group
+    from farandole.inference.udf import predict_udf as predict_udf
+    from farandole.inference.udf import register as register
     from farandole.launch import run as run
     from farandole.learning_rate import find_learning_rate as find_learning_rate
     from farandole.result import TrainingResult as TrainingResult
@@ -18,6 +21,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "World": "farandole.world",
+    "predict_by_group": "farandole.inference.udf",
+    "predict_udf": "farandole.inference.udf",
+    "register": "farandole.inference.udf",
     "current_world": "farandole.world",
     "TrainingResult": "farandole.result",
     "find_learning_rate": "farandole.learning_rate",

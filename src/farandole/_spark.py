@@ -23,6 +23,8 @@ _LOCAL_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?$")
 _COUNT_SECONDS = 60.0
 _counts: WeakKeyDictionary[SparkSession, tuple[float, int]] = WeakKeyDictionary()
 """When a Connect session's partitions were counted, and how many there were."""
+_sent: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+"""The files that each session has distributed."""
 
 
 def active_session() -> SparkSession | None:
@@ -98,6 +100,42 @@ def cancel(session: SparkSession, tag: str) -> None:
         session.interruptTag(tag)
     else:
         session.sparkContext.cancelJobsWithTag(tag)
+
+
+def distribute(session: SparkSession, path: str) -> None:
+    """Have a file brought to every worker that will run tasks of this session, once."""
+    sent = _sent.setdefault(session, set())
+    if path not in sent:
+        session.addArtifacts(path, file=True)
+        sent.add(path)
+
+
+def distributed_path(name: str) -> str:
+    """Where a worker finds such a file."""
+    from pyspark.core.files import SparkFiles
+
+    return str(SparkFiles.get(name))
+
+
+def task_device() -> str:
+    """The device of the task that runs here: its GPU, if it was given one."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    found = context.resources().get("gpu") if context is not None else None
+    if found is None:
+        return "cpu"
+    import torch
+
+    return f"cuda:{found.addresses[0]}" if torch.cuda.is_available() else "cpu"
+
+
+def task_place() -> str:
+    """Where the rows of this task stand, for an error that names one of them."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return "" if context is None else f" of partition {context.partitionId()}"
 
 
 def is_dataframe(data: object) -> bool:

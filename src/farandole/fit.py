@@ -30,6 +30,7 @@ from farandole.parallel import Strategy
 from farandole.parallel import resolve as resolve_strategy
 from farandole.result import TrainingResult, assemble
 from farandole.training.examination import storage_for
+from farandole.training.freezing import check_layers
 from farandole.training.fullbatch import check_network
 from farandole.training.progress import Listening, Observer
 from farandole.training.recipe import Recipe
@@ -91,8 +92,9 @@ def train(
     if not isinstance(network, nn.Module):
         raise InputError(f"network must be a torch.nn.Module. Received: {type(network).__name__}")
     chosen = make_recipe(recipe)
+    check_layers(network, chosen)
     if chosen.solver() is not None:
-        check_network(network)
+        check_network(network, chosen.freeze)
     prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:

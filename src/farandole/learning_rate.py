@@ -17,6 +17,7 @@ RESERVED = (
     "schedule",
     "schedule_per",
     "learning_rate",
+    "learning_rates",
     "max_steps",
     "max_seconds",
     "stop_on_nan",

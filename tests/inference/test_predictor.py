@@ -18,9 +18,9 @@ ROWS = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
 
 def predictor(network: nn.Module, head: str, outputs: int, **options: Any) -> Predictor:
     chosen = {"features": ("x",), "shapes": ((4,),), "dtypes": ("float32",), **options}
-    at_once = chosen.pop("rows_at_once", 4096)
+    at_once = chosen.pop("batch_size", 4096)
     signature = Signature(head=head, outputs=outputs, **chosen)
-    return Predictor(network, signature, rows_at_once=at_once)
+    return Predictor(network, signature, batch_size=at_once)
 
 
 def test_one_answer_for_every_form_of_the_data() -> None:
@@ -79,7 +79,7 @@ class Counting(nn.Module):
 
 def test_rows_go_through_in_bounded_batches() -> None:
     network = Counting()
-    found = predictor(network, "identity", 4, rows_at_once=4)(ROWS)
+    found = predictor(network, "identity", 4, batch_size=4)(ROWS)
     assert network.batches == [4, 4, 2]
     np.testing.assert_array_equal(found.prediction, ROWS)
 

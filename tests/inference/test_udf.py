@@ -1,4 +1,4 @@
-"""Predictions as Arrow columns, without Spark."""
+"""Predictions as Arrow columns, and networks on their way to workers; without Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.inference import udf
+from farandole.inference import packed as packing
+from farandole.inference.answer import Answer
+from farandole.inference.application import Application
+from farandole.inference.packed import Packed
 from farandole.inference.predictor import Predictor
 
 
@@ -24,27 +27,25 @@ def test_types_do_not_depend_on_the_number_of_rows(head: str, outputs: int) -> N
     about = signature(head, outputs)
     predictor = Predictor(nn.Linear(4, outputs), about)
     full, empty = (
-        udf.to_arrow(predictor.predict_columns([np.zeros((rows, 4), np.float32)]), about)
+        Answer("all").to_arrow(predictor.predict_columns([np.zeros((rows, 4), np.float32)]))
         for rows in (5, 0)
     )
     assert (len(full), len(empty)) == (5, 0)
     assert full.type == empty.type
     names = ["raw", "probability", "prediction"] if head == "softmax" else ["prediction"]
     assert [field.name for field in full.type] == names
-    assert [part.split()[0] for part in udf.prediction_type(about).split(", ")] == names
 
 
 def test_a_network_is_unpacked_once_and_a_few_are_kept() -> None:
     networks = [nn.Linear(4, 3) for _ in range(6)]
-    packed = [udf.PackedPredictor.of(network, signature()) for network in networks]
+    packed = [Packed.of(network, signature()) for network in networks]
     assert len({one.digest for one in packed}) == 6
     first = packed[0].unpack()
     assert packed[0].unpack() is first
-    again = udf.PackedPredictor(packed[0].digest, packed[0].payload)
-    assert again.unpack() is first
+    assert Packed.of(networks[0], signature()).unpack() is first
     for one in packed[1:]:
         one.unpack()
-    assert len(udf._loaded) == 4
+    assert len(packing._loaded) == 4
     assert packed[0].unpack() is not first
     assert torch.equal(packed[5].unpack().network.weight, networks[5].weight)
 
@@ -52,9 +53,8 @@ def test_a_network_is_unpacked_once_and_a_few_are_kept() -> None:
 def test_answers_are_those_of_the_network() -> None:
     network = nn.Linear(4, 3)
     x = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
-    predictor = udf.PackedPredictor.of(network, signature()).unpack()
     column = pa.array(list(x), pa.list_(pa.float32()))
-    found = udf.to_arrow(predictor.predict_columns([column]), signature())
+    found = Application(Packed.of(network, signature()), Answer("all")).unpack()([column])
     with torch.no_grad():
         scores = network(torch.tensor(x))
     raw = np.stack(found.field("raw").to_pylist())

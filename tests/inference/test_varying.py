@@ -76,7 +76,7 @@ def test_one_answer_for_every_form_of_sequences() -> None:
         Ragged.of([torch.from_numpy(row) for row in WORDS]),
     ]
     for form in forms:
-        predict = predictor((None,), "int64", rows_at_once=3)
+        predict = predictor((None,), "int64", batch_size=3)
         assert_sums(predict, {"x": form}, WORDS, 1)
         assert predict.network.dtypes == {torch.int64}
     assert_sums(predictor((None,), "int64"), pd.DataFrame({"x": WORDS}), WORDS, 1)
@@ -86,7 +86,7 @@ def test_one_answer_for_every_form_of_sequences() -> None:
 
 def test_one_answer_for_every_form_of_sequences_of_vectors() -> None:
     for form in (NESTED, TRACKS, pd.Series(TRACKS), pa.array(NESTED)):
-        assert_sums(predictor((None, 2), rows_at_once=3), {"x": form}, TRACKS, 1)
+        assert_sums(predictor((None, 2), batch_size=3), {"x": form}, TRACKS, 1)
     cube = random.normal(size=(5, 3, 2))
     assert_sums(predictor((None, 2)), {"x": cube}, list(cube), 1)
     assert_sums(predictor((None, None)), cube, list(cube), 2)
@@ -123,7 +123,7 @@ def test_long_rows_go_through_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(chunks, "PADDED_VALUES", 100)
     lengths = [3, 3, 40, 1, 1, 500, 2, 30, 30, 30, 30]
     rows = [np.full(length, float(number)) for number, length in enumerate(lengths)]
-    predict = predictor((None,), rows_at_once=4)
+    predict = predictor((None,), batch_size=4)
     assert_sums(predict, {"x": rows}, rows, 1)
     seen = predict.network.seen
     assert sum(count for count, _ in seen) == len(rows)

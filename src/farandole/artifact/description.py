@@ -17,7 +17,16 @@ from farandole.errors import ArtifactError
 
 _OURS: dict[str, type[nn.Module]] = {
     f"networks.{kind.__name__}": kind
-    for kind in (networks.CNN, networks.GNN, networks.MLP, networks.RNN)
+    for kind in (
+        networks.CNN,
+        networks.EfficientNetLite0,
+        networks.GNN,
+        networks.InceptionV3,
+        networks.MLP,
+        networks.MobileNetV2,
+        networks.ResNet,
+        networks.RNN,
+    )
 }
 _MISSING = object()
 _SKIPPED = ("self", "device", "dtype", "mode")

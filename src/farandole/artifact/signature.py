@@ -13,8 +13,9 @@ from farandole.ragged import Ragged
 Shape = tuple[int | None, ...]
 """The shape of one row; None for each axis that varies in size, which are the first ones."""
 
-HEADS = ("softmax", "log_softmax", "sigmoid", "sigmoids", "identity")
-"""How a network's output becomes a prediction; "sigmoids" are several answers of yes or no."""
+HEADS = ("softmax", "log_softmax", "probabilities", "sigmoid", "sigmoids", "identity")
+"""How a network's output becomes a prediction: "probabilities" are what it gives already, and
+"sigmoids" are several answers of yes or no."""
 
 
 @dataclass(frozen=True, kw_only=True)

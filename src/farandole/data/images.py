@@ -28,7 +28,7 @@ def decoded(name: str, column: pa.Array, *, gray: bool) -> tuple[Array, Array]:
     bad, example = np.zeros(len(column), bool), ""
     for row, data in enumerate(column):
         try:
-            image = _pixels(data.as_buffer(), gray)
+            image = pixels_of(data.as_buffer(), gray=gray)
         except MissingPackage:
             raise
         except Exception as error:  # Pillow's readers raise whatever a damaged file leads them to
@@ -85,13 +85,45 @@ def _luma(colors: Array) -> Array:
     return ((colors @ weights + (1 << 15)) >> 16).astype(np.uint8)
 
 
-def _pixels(data: Any, gray: bool) -> Array:
+def pixels_of(
+    data: Any,
+    *,
+    gray: bool = False,
+    size: tuple[int, int] | None = None,
+    crop: bool = False,
+    most: int | None = None,
+) -> Array:
+    """The pixels of one encoded image: (height, width, 3), or (height, width) if `gray`.
+
+    With a `size`, (height, width), the image is scaled to that; with `crop`, so that nothing is
+    squashed, and of what is too long only the middle is kept. One that says to have more than
+    `most` pixels is not decoded.
+    """
     image = _open(data)
+    if most is not None and image.width * image.height > most:
+        raise ValueError(f"{image.width:,}×{image.height:,} pixels are more than {most:,}")
     if image.mode.startswith("I;16"):  # Pillow would clip those
         image = _from_array((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode == "P":  # with transparency Pillow prefers to go by this way
         image = image.convert("RGBA")
-    return np.asarray(image.convert("L" if gray else "RGB"))
+    image = image.convert("L" if gray else "RGB")
+    if size is not None:
+        box = _middle(image.size, size) if crop else None
+        image = image.resize(size[::-1], _BILINEAR, box=box)
+    return np.asarray(image)
+
+
+_BILINEAR = 2
+"""PIL.Image.Resampling.BILINEAR, which averages where it makes images smaller."""
+
+
+def _middle(own: tuple[int, int], size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """The largest box in the middle of (width, height) that has the proportions of `size`."""
+    width, height = own
+    wide = min(width, height * size[1] / size[0])
+    high = min(height, width * size[0] / size[1])
+    left, top = (width - wide) / 2, (height - high) / 2
+    return left, top, left + wide, top + high
 
 
 def _bytes_of(data: Any) -> int:

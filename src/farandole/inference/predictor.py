@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,29 +16,32 @@ from farandole.artifact.signature import Shape
 from farandole.data.columns import BadColumn, rows_at_once, to_numpy
 from farandole.data.frame import from_series
 from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once
-from farandole.errors import InputError
+from farandole.errors import InputError, suggestion
+from farandole.inference.inferred import head_of, inferred
+from farandole.inference.nulls import UnusableInput
+from farandole.inference.precision import lowered, supported
+from farandole.inference.prediction import Prediction
+from farandole.inference.sizing import FIRST_ROWS, Gauge, check_batch_size
 from farandole.inference.varying import as_varying, chunks_of, ragged_column
+from farandole.networks.declared import ragged_axes
 from farandole.ragged import Ragged
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What a network says about some rows."""
-
-    raw: Array
-    """Its output as it is, (rows, outputs)."""
-    probability: Array | None
-    """Class probabilities, (rows, classes); None for regression."""
-    prediction: Array
-    """The class number or the value: (rows,), or (rows, outputs) for several values.
-
-    For several answers of yes or no, the probability of each yes."""
+Parts = Sequence[int | str]
 
 
 class Predictor:
     """Applies a network to batches.
+
+    Args:
+        network: any module; without a `signature`, what it takes is read off the first rows.
+        signature: what it takes and gives.
+        batch_size: how many rows it gets at once; "auto": what its layers need little memory for.
+        precision: "bfloat16" or "int8"; None for the network's own.
+        head: without a signature, how outputs become classes, one of `artifact.signature.HEADS`;
+            None: softmax, unless the network ends with one.
+        input_shapes: without a signature, the shape of a row of each column, if not its own.
+        device: where to compute.
 
     >>> signature = Signature(features=("x",), shapes=((2,),), dtypes=("float32",),
     ...                       head="softmax", outputs=2)
@@ -48,47 +51,89 @@ class Predictor:
     """
 
     def __init__(
-        self, network: nn.Module, signature: Signature, *, rows_at_once: int = 4096
+        self,
+        network: nn.Module,
+        signature: Signature | None = None,
+        *,
+        batch_size: int | str = "auto",
+        precision: str | None = None,
+        head: str | None = None,
+        input_shapes: Sequence[tuple[int, ...]] | None = None,
+        device: str = "cpu",
     ) -> None:
-        self.network = network.eval()
-        self.signature = signature
-        self._rows_at_once = rows_at_once
+        check_batch_size(batch_size)
+        self.network = lowered(network.eval(), precision).to(device)
+        self._signature = signature
+        self._precision = precision
+        self._head = head or head_of(network)
+        self._shapes = input_shapes
+        self._device = device
+        self._rows_at_once = batch_size if isinstance(batch_size, int) else None
 
-    def __call__(self, data: Any) -> Prediction:
+    @property
+    def known_signature(self) -> Signature | None:
+        """The signature that the network came with, or has been found to have."""
+        return self._signature
+
+    @property
+    def signature(self) -> Signature:
+        """What the network takes and gives; without one of its own, known after the first rows."""
+        if self._signature is None:
+            raise InputError("This network has no signature before it has seen rows.")
+        return self._signature
+
+    def __call__(self, data: Any, parts: Parts = (0,)) -> Prediction:
         """Predict for a pandas DataFrame, an Arrow table or batch, or a mapping of columns."""
-        names = self.signature.features
-        if isinstance(data, torch.Tensor | np.ndarray | Ragged) and len(names) == 1:
-            data = {names[0]: data}
+        known = self._signature.features if self._signature else None
+        if isinstance(data, torch.Tensor | np.ndarray | Ragged) and len(known or "1") == 1:
+            data = {known[0] if known else "x": data}
+        names = known or tuple(_column_names(data))
         missing = [name for name in names if name not in _column_names(data)]
         if missing:
             raise InputError(f"There is no column {missing[0]!r} to predict from.")
+        axes = self._signature.axes if self._signature else ragged_axes(self.network)
         columns = [
-            as_varying(name, data[name], axes) if axes else _as_column(name, data[name])
-            for name, axes in zip(names, self.signature.axes, strict=True)
+            as_varying(name, data[name], count) if count else _as_column(name, data[name])
+            for name, count in zip(names, axes or (0,) * len(names), strict=True)
         ]
-        return self.predict_columns(columns)
+        return self.predict_columns(columns, parts)
 
-    def predict_columns(self, columns: Sequence[Any]) -> Prediction:
-        """Predict for columns in the order of the signature, as NumPy or Arrow arrays."""
-        lengths = [len(column) for column in columns]
-        if len(set(lengths)) > 1:
-            raise InputError(f"The columns have different lengths: {lengths}.")
+    def predict_columns(self, columns: Sequence[Any], parts: Parts = (0,)) -> Prediction:
+        """Predict for columns in the order of the signature, as NumPy or Arrow arrays.
+
+        Of a network with several outputs, `parts` says which are wanted: numbers, or keys.
+        """
+        rows = same_length(columns)
+        if self._signature is None and rows:
+            self._signature = inferred(self.network, columns, head=self._head, shapes=self._shapes)
+        if self._signature is None:
+            nothing = Signature(features=(), shapes=(), dtypes=(), head=self._head, outputs=0)
+            return Prediction([torch.empty(0, 0) for _ in parts], nothing)
+        if len(columns) != len(self._signature.features):
+            raise InputError(
+                f"The network takes {len(self._signature.features)} columns: "
+                f"{', '.join(self._signature.features)}. Received: {len(columns)}"
+            )
+        step = self._rows_to_convert(columns)
+        found: list[list[torch.Tensor]] = []
+        for start in range(0, rows, step):
+            try:
+                found += self._outputs([column[start : start + step] for column in columns], parts)
+            except UnusableInput as unusable:
+                raise unusable.at(start, "") from None
+        if not found:
+            found = [[torch.empty(0, self._signature.outputs) for _ in parts]]
+        return Prediction([torch.cat(part) for part in zip(*found, strict=True)], self._signature)
+
+    def _rows_to_convert(self, columns: Sequence[Any]) -> int:
         arrow = [
             ragged_rows_at_once(column, axes) if axes else rows_at_once(column)
             for column, axes in zip(columns, self.signature.axes, strict=True)
             if isinstance(column, pa.Array | pa.ChunkedArray)
         ]
-        step = min([*arrow, max(lengths[0], 1)])
-        outputs = [
-            output
-            for start in range(0, lengths[0], step)
-            for output in self._outputs([column[start : start + step] for column in columns])
-        ]
-        nothing = torch.empty(0, self.signature.outputs, dtype=torch.float64)
-        raw = torch.cat(outputs).double() if outputs else nothing
-        return self._finish(raw if raw.dim() == 2 else raw.reshape(len(raw), -1))
+        return min([*arrow, max(len(columns[0]), 1)])
 
-    def _outputs(self, columns: Sequence[Any]) -> Iterator[torch.Tensor]:
+    def _outputs(self, columns: Sequence[Any], parts: Parts) -> Iterator[list[torch.Tensor]]:
         about = self.signature
         arrays = [
             self._checked(name, column, shape, dtype)
@@ -96,14 +141,30 @@ class Predictor:
                 about.features, columns, about.shapes, about.dtypes, strict=True
             )
         ]
-        for part in chunks_of(arrays, self._rows_at_once):
-            yield self._forward([_argument(array[part]) for array in arrays])
+        if self._rows_at_once is None:
+            first = next(chunks_of(arrays, FIRST_ROWS))
+            yield self._gauged([array[first] for array in arrays], parts)
+            arrays = [array[first.stop :] for array in arrays]
+        for part in chunks_of(arrays, self._rows_at_once or FIRST_ROWS):
+            yield self._forward([array[part] for array in arrays], parts)
 
-    def _forward(self, parts: Sequence[torch.Tensor | Ragged]) -> torch.Tensor:
-        with torch.inference_mode():
-            output = self.network(*self.signature.arguments(parts))
-        first: torch.Tensor = output[0] if isinstance(output, tuple | list) else output
-        return first
+    def _gauged(self, arrays: Sequence[Array | RaggedArray], parts: Parts) -> list[torch.Tensor]:
+        with Gauge(self.network) as gauge:
+            outputs = self._forward(arrays, parts)
+        self._rows_at_once = gauge.fitting(len(arrays[0]))
+        return outputs
+
+    def _arguments(self, arrays: Sequence[Array | RaggedArray]) -> list[torch.Tensor | Ragged]:
+        tensors = [_argument(array).to(self._device) for array in arrays]
+        arguments = self.signature.arguments(tensors)
+        if self._precision != "bfloat16":
+            return arguments
+        return [a.to(torch.bfloat16) if a.is_floating_point() else a for a in arguments]
+
+    def _forward(self, arrays: Sequence[Array | RaggedArray], parts: Parts) -> list[torch.Tensor]:
+        with torch.inference_mode(), supported(self._precision):
+            output = self.network(*self._arguments(arrays))
+        return [chosen_part(output, part).cpu() for part in parts]
 
     def _checked(self, name: str, column: Any, shape: Shape, dtype: str) -> Array | RaggedArray:
         fixed = tuple(size for size in shape if size is not None)
@@ -117,8 +178,10 @@ class Predictor:
                 return replace(rows, values=self._of_kind(name, rows.values, dtype))
             array = column if isinstance(column, np.ndarray) else to_numpy(name, column)
         except BadColumn as bad:
-            raise InputError(f"{bad.rows} Drop or fill them before predicting.") from None
-        _same_shape(name, array, fixed, "a row")
+            row = None if bad.bad is None else int(np.argmax(bad.bad))
+            raise UnusableInput(bad.rows, row) from None
+        if self._shapes is None:
+            _same_shape(name, array, fixed, "a row")
         return self._of_kind(name, array, dtype).reshape(len(array), *fixed)
 
     def _of_kind(self, name: str, array: Array, dtype: str) -> Array:
@@ -130,26 +193,32 @@ class Predictor:
             return array
         return _of_kind(name, array, dtype)
 
-    def _finish(self, raw: torch.Tensor) -> Prediction:
-        head = self.signature.head
-        if not self.signature.is_classifier:
-            values = (raw.sigmoid() if head == "sigmoids" else raw).numpy()
-            return Prediction(values, None, values[:, 0] if values.shape[1] == 1 else values)
-        if head == "sigmoid":
-            positive = torch.sigmoid(raw[:, :1])
-            raw = torch.cat([-raw[:, :1], raw[:, :1]], dim=1)
-            probability = torch.cat([1 - positive, positive], dim=1)
-        else:
-            probability = torch.softmax(raw, 1) if head == "softmax" else raw.exp()
-        classes = self._winners(probability).double()
-        return Prediction(raw.numpy(), probability.numpy(), classes.numpy())
 
-    def _winners(self, probability: torch.Tensor) -> torch.Tensor:
-        if not self.signature.thresholds:
-            return probability.argmax(1)
-        scaled = probability / torch.tensor(self.signature.thresholds, dtype=probability.dtype)
-        # A class with the threshold 0 always wins, unless its probability is 0 as well.
-        return scaled.nan_to_num(nan=-1.0, posinf=torch.inf).argmax(1)
+def chosen_part(output: Any, part: int | str) -> torch.Tensor:
+    """One output of a network that may have several, in a sequence or by name.
+
+    >>> chosen_part({"scores": torch.ones(1), "hidden": torch.zeros(1)}, "hidden").item()
+    0.0
+    """
+    if isinstance(output, torch.Tensor):
+        found, names = output if part == 0 else None, ["0"]
+    elif isinstance(output, Mapping):
+        names = [str(name) for name in output]
+        found = list(output.values())[part] if part == 0 else output.get(part)
+    else:
+        names = [str(number) for number in range(len(output))]
+        found = output[part] if isinstance(part, int) and part < len(output) else None
+    if not isinstance(found, torch.Tensor):
+        raise InputError(f"The network has no output {part!r}. {suggestion(str(part), names)}")
+    return found
+
+
+def same_length(columns: Sequence[Any]) -> int:
+    """How many rows all columns have."""
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) != 1:
+        raise InputError(f"The columns have different lengths: {lengths}.")
+    return lengths[0]
 
 
 def _column_names(data: Any) -> Sequence[str]:

@@ -1,98 +1,199 @@
-"""A predictor as a Spark UDF: Arrow in, Arrow out, the network loaded once a Python worker."""
+"""predict_udf: a network as a Spark UDF, for select, withColumn and SQL."""
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-import numpy as np
+import pandas as pd
 import pyarrow as pa
-from torch import nn
 
-from farandole.artifact import Signature
-from farandole.inference.predictor import Prediction, Predictor
+from farandole import _spark
+from farandole.artifact.signature import HEADS
+from farandole.errors import InputError, suggestion
+from farandole.inference.answer import Answer
+from farandole.inference.application import Application
+from farandole.inference.forms import Forms, respond
+from farandole.inference.models import load_network
+from farandole.inference.nulls import NULLS
+from farandole.inference.packed import Packed
+from farandole.inference.precision import check_precision
+from farandole.inference.sizing import check_batch_size
 
-_MOST_LOADED = 4
-_loaded: OrderedDict[str, Predictor] = OrderedDict()
-
-RAW, PROBABILITY, PREDICTION = "raw", "probability", "prediction"
-
-
-@dataclass(frozen=True)
-class PackedPredictor:
-    """A predictor on its way to the workers, recognised there by its content."""
-
-    digest: str
-    payload: bytes
-
-    @classmethod
-    def of(cls, network: nn.Module, signature: Signature) -> PackedPredictor:
-        """Pack once, use for every query."""
-        payload = cloudpickle.dumps((network, signature))
-        return cls(hashlib.sha256(payload).hexdigest(), payload)
-
-    def unpack(self) -> Predictor:
-        """The predictor of this content: made at most once in a process while it is in use."""
-        if self.digest not in _loaded:
-            _loaded[self.digest] = Predictor(*pickle.loads(self.payload))
-            while len(_loaded) > _MOST_LOADED:
-                _loaded.popitem(last=False)
-        _loaded.move_to_end(self.digest)
-        return _loaded[self.digest]
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
-def prediction_type(signature: Signature) -> str:
-    """The struct that the UDF returns: vectors as arrays, since Spark can't put its own vectors
-    next to columns that it reads by the batch, as from Parquet."""
-    if signature.is_classifier:
-        return f"{RAW} array<double>, {PROBABILITY} array<double>, {PREDICTION} double"
-    return f"{PREDICTION} {'double' if signature.outputs == 1 else 'array<double>'}"
+def predict_udf(
+    model: Any,
+    *,
+    output: str | Mapping[str, int | str] = "prediction",
+    k: int = 5,
+    labels: Sequence[str] = (),
+    as_vector: bool = False,
+    nulls: str = "error",
+    batch_size: int | str = "auto",
+    precision: str | None = None,
+    head: str | None = None,
+    input_shapes: Sequence[tuple[int, ...]] | None = None,
+    features: Sequence[str] = (),
+    column: str = "prediction",
+    folder: str | os.PathLike[str] | None = None,
+    allow_pickle: bool = False,
+) -> PredictUdf:
+    """A UDF that applies a network to columns, vectorised, loading it once a Python worker.
 
+    Args:
+        model: a trained model, a module, a saved folder, or a file of torch.export, TorchScript
+            or ONNX.
+        output: "prediction" (the class of a classifier, the value of a regression, all outputs of a
+            network about which nothing is known), "class", "probability", "raw", "topk", "all" of
+            them as a struct, or {field: output number or key} for a network with several outputs.
+        k: how many classes "topk" gives.
+        labels: the names of classes, to get those in place of numbers.
+        as_vector: give pyspark.ml Vectors in place of arrays.
+        nulls: "error" names the first row with a null, "null" answers it with null.
+        batch_size: rows that the network gets at once; "auto": what needs little memory.
+        precision: "bfloat16" or "int8"; None: the network's own.
+        head: of a network without a signature, how its outputs become classes: "softmax",
+            "log_softmax", "probabilities" or "sigmoid"; None: what its last layer says, or softmax.
+        input_shapes: of a network without a signature, what to make of each column's rows, such as
+            [(1, 28, 28)] for arrays of 784.
+        features: where whole rows come (`map_arrow` and its kin), the columns to predict from, if
+            not those that the network was trained on.
+        column: where whole rows go, the column of answers.
+        folder: one that driver and workers share, to hold the network; None: Spark brings it.
+        allow_pickle: let a saved folder be loaded that holds a pickle, which runs code.
 
-def prediction_udf(packed: PackedPredictor, signature: Signature) -> Any:
-    """A UDF over the feature columns, in their order, that returns a struct."""
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
-
-    returned = prediction_type(signature)
-    if len(signature.features) == 1:
-
-        def of_one(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-            predictor = packed.unpack()
-            for column in batches:
-                yield to_arrow(predictor.predict_columns([column]), predictor.signature)
-
-        return arrow_udf(of_one, returned)
-
-    def of_several(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        predictor = packed.unpack()
-        for columns in batches:
-            yield to_arrow(predictor.predict_columns(columns), predictor.signature)
-
-    return arrow_udf(of_several, returned)
-
-
-def to_arrow(prediction: Prediction, signature: Signature) -> pa.StructArray:
-    """Predictions as a struct of `prediction_type`."""
-    values = prediction.prediction
-    last = pa.array(values, pa.float64()) if values.ndim == 1 else lists(values)
-    if not signature.is_classifier:
-        return pa.StructArray.from_arrays([last], names=[PREDICTION])
-    assert prediction.probability is not None
-    parts = [lists(prediction.raw), lists(prediction.probability), last]
-    return pa.StructArray.from_arrays(parts, names=[RAW, PROBABILITY, PREDICTION])
-
-
-def lists(rows: np.ndarray[Any, Any]) -> pa.ListArray:
-    """A matrix as a column of lists, without a copy.
-
-    >>> lists(np.array([[1.0, 2.0], [3.0, 4.0]])).to_pylist()
-    [[1.0, 2.0], [3.0, 4.0]]
+    >>> from torch import nn
+    >>> classify = predict_udf(nn.Linear(4, 3), output="class")
+    >>> classify.returns
+    'double'
+    >>> predict_udf(nn.Linear(4, 3), output="klass")
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: There is no output 'klass'. Did you mean 'class'? ...
     """
-    count, size = rows.shape
-    flat = pa.array(np.ascontiguousarray(rows, np.float64).reshape(-1))
-    return pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * size), flat)
+    check_batch_size(batch_size)
+    check_precision(precision)
+    if nulls not in NULLS:
+        raise InputError(f'nulls must be "error" or "null". Received: nulls={nulls!r}')
+    if head is not None and head not in HEADS:
+        raise InputError(f"There is no head {head!r}. {suggestion(head, HEADS)}")
+    network, signature = load_network(model, allow_pickle=allow_pickle)
+    options: dict[str, Any] = {"batch_size": batch_size, "precision": precision}
+    if signature is None:
+        options |= {"head": head, "input_shapes": input_shapes}
+    elif head is not None or input_shapes is not None:
+        raise InputError("head and input_shapes are for a network without a signature of its own.")
+    packed = Packed.of(network, signature, folder, **options)
+    answer = Answer.of(output, k, labels)
+    answer.check(signature)
+    application = Application(packed, answer, nulls)
+    return PredictUdf(application, as_vector=as_vector, features=features, column=column)
+
+
+class PredictUdf(Forms):
+    """A network as a function of columns; made by `predict_udf`."""
+
+    def __init__(self, application: Application, *, as_vector: bool = False, **rows: Any) -> None:
+        super().__init__(application, **rows)
+        self._as_vector = as_vector
+        if as_vector and self.returns != "array<double>":
+            raise InputError(f"as_vector is for arrays of numbers. This gives {self.returns}.")
+
+    def __repr__(self) -> str:
+        return f"predict_udf({', '.join(self.features) or 'columns'}) → {self.returns}"
+
+    def __call__(self, *columns: Column | str) -> Column:
+        """The predictions, as a column: of the features in their order, or of one struct."""
+        from pyspark.ml.functions import array_to_vector
+
+        found: Column = self.spark_udf()(*columns)
+        return array_to_vector(found) if self._as_vector else found
+
+    def spark_udf(self, session: SparkSession | None = None) -> Any:
+        """The UDF itself, as `spark.udf.register` takes it."""
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+
+        session = session or _spark.require_session()
+        _spark.use_this_python(session)
+        application = self.delivered(session)
+
+        def predict(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+            return respond(application, batches)
+
+        return arrow_udf(predict, self.returns)
+
+
+def register(spark: SparkSession, name: str, model: Any, **options: Any) -> PredictUdf:
+    """Make a network a function of SQL: SELECT name(features) FROM table.
+
+    Args:
+        spark: the session, classic or Connect.
+        name: of the function.
+        model: as for `predict_udf`.
+        **options: those of `predict_udf`.
+
+    >>> from farandole import _spark
+    >>> from torch import nn
+    >>> spark = _spark.local_session("example")
+    >>> strongest = register(spark, "strongest", nn.Identity(), output="class")
+    >>> spark.sql("SELECT strongest(array(1.0f, 3.0f, 2.0f)) AS found").first()["found"]
+    1.0
+    """
+    if options.get("as_vector"):
+        raise InputError("SQL takes arrays, not Vectors: leave as_vector out.")
+    made = predict_udf(model, **options)
+    spark.udf.register(name, made.spark_udf(spark))
+    return made
+
+
+def predict_by_group(models: Mapping[Any, Any], **options: Any) -> PredictByGroup:
+    """A model for each group, for groupBy().applyInPandas.
+
+    Args:
+        models: the value of the grouping column, or a tuple of several → a model.
+        **options: those of `predict_udf`; the answers of all models must have one type.
+
+    >>> from torch import nn
+    >>> by_city = predict_by_group({"Oslo": nn.Linear(2, 1), "Rome": nn.Linear(2, 1)},
+    ...                            features=["features"])
+    >>> by_city.returns
+    'array<double>'
+    """
+    if not models:
+        raise InputError("There are no models: give one for each group.")
+    return PredictByGroup({key: predict_udf(model, **options) for key, model in models.items()})
+
+
+class PredictByGroup:
+    """A model for each group; made by `predict_by_group`."""
+
+    def __init__(self, udfs: Mapping[Any, PredictUdf]) -> None:
+        self._udfs = {key if isinstance(key, tuple) else (key,): one for key, one in udfs.items()}
+        types = {one.returns for one in udfs.values()}
+        if len(types) > 1:
+            raise InputError(f"The models answer in different types: {', '.join(sorted(types))}.")
+        self.returns = types.pop()
+        """The type of the answers, in Spark's words."""
+
+    def schema(self, frame: DataFrame) -> StructType:
+        """What `per_group` gives for the rows of a DataFrame."""
+        return next(iter(self._udfs.values())).schema(frame)
+
+    @property
+    def per_group(self) -> Any:
+        """The function for applyInPandas: each group's rows, with its own model's answers."""
+        functions = {key: one.per_group for key, one in self._udfs.items()}
+
+        def predict(key: tuple[Any, ...], group: pd.DataFrame) -> pd.DataFrame:
+            if key not in functions:
+                known = ", ".join(str(known) for known in list(functions)[:10])
+                raise InputError(f"There is no model for the group {key}. There are: {known}")
+            answered: pd.DataFrame = functions[key](group)
+            return answered
+
+        return predict

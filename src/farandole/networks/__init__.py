@@ -2,9 +2,13 @@
 
 from farandole.networks.activations import ACTIVATIONS, Activation, activation
 from farandole.networks.cnn import CNN
+from farandole.networks.efficientnet import EfficientNetLite0
 from farandole.networks.gnn import GNN
+from farandole.networks.inception import InceptionV3
 from farandole.networks.initialization import INITIALIZATIONS, initialize
 from farandole.networks.mlp import MLP, linear_regression, logistic_regression
+from farandole.networks.mobilenet import MobileNetV2
+from farandole.networks.resnet import ResNet
 from farandole.networks.rnn import RNN
 from farandole.networks.spark_layout import (
     load_spark_weights,
@@ -21,7 +25,11 @@ __all__ = [
     "MLP",
     "RNN",
     "Activation",
+    "EfficientNetLite0",
+    "InceptionV3",
+    "MobileNetV2",
     "Ragged",
+    "ResNet",
     "activation",
     "initialize",
     "linear_regression",

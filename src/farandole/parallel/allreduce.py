@@ -38,7 +38,11 @@ class FlatGradients:
     def __init__(self, network: nn.Module, world: World) -> None:
         self._world = world
         self._network = network
-        trainable = [p for p in network.parameters() if p.requires_grad]
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Lay out gradients for all parameters that are trainable now."""
+        trainable = [p for p in self._network.parameters() if p.requires_grad]
         if not trainable:
             raise InputError("The network has no parameters to train (all of them are frozen).")
         self._flats = _flat_buffers(trainable)
@@ -70,7 +74,8 @@ class FlatGradients:
 
     def average_buffers(self, rows: int) -> None:
         """Average floating-point buffers by rows; of counters, everybody takes the highest."""
-        buffers = list(self._network.buffers())
+        awake = [module for module in self._network.modules() if module.training]
+        buffers = list(dict.fromkeys(b for module in awake for b in module.buffers(recurse=False)))
         if self._world.size == 1 or not buffers:
             return
         for buffer in buffers:

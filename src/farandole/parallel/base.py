@@ -33,6 +33,10 @@ class Totals:
 class Synchronizer(Protocol):
     """One network's parameters, kept in step over all workers."""
 
+    def refresh(self) -> None:
+        """Take note that other parameters than before have `requires_grad`, on all workers."""
+        ...
+
     def begin(self) -> None:
         """Start an update: forget old gradients."""
         ...
@@ -48,7 +52,8 @@ class Synchronizer(Protocol):
     def average_buffers(self, rows: int) -> None:
         """Make running statistics (batch normalisation) equal on all workers.
 
-        Each counts by the rows it has seen: a worker without any knows nothing.
+        Each counts by the rows it has seen: a worker without any knows nothing. Modules in
+        evaluation mode have learned nothing, and keep theirs to the last bit.
         """
         ...
 

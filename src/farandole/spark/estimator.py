@@ -14,7 +14,7 @@ from farandole.artifact import Artifact, Signature
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
 from farandole.fit import train
-from farandole.inference.udf import PackedPredictor
+from farandole.inference.packed import Packed
 from farandole.result import history_frame
 from farandole.spark.io import (
     EstimatorReader,
@@ -40,7 +40,7 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
     def __init__(self, artifact: Artifact | None = None, steps: pd.DataFrame | None = None) -> None:
         super().__init__()
         self._artifact = artifact
-        self._parcel: PackedPredictor | None = None
+        self._parcel: Packed | None = None
         self.steps = steps
         """One row an update, of the run that made this model; None after loading."""
         self.seconds: dict[str, float] = {}
@@ -80,15 +80,15 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         return self.signature.num_classes
 
     @property  # a cached one would be looked up, and so made, whenever pyspark lists the params
-    def _packed(self) -> PackedPredictor:
+    def _packed(self) -> Packed:
         if self._parcel is None:
-            self._parcel = PackedPredictor.of(self.network, self.signature)
+            self._parcel = Packed.of(self.network, self.signature)
         return self._parcel
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         self.check_outputs(dataset.columns, self.signature.is_classifier)
         features = self.chosen_features()
-        return with_predictions(dataset, features, self._packed, self.signature, self._outputs())
+        return with_predictions(dataset, features, self._packed, self._outputs())
 
     def _outputs(self) -> list[Output]:
         signature, prediction = self.signature, self.getOrDefault("predictionCol")

@@ -56,6 +56,11 @@ def allow_pickle() -> Iterator[None]:
         _trusting.reset(token)
 
 
+def is_trusting() -> bool:
+    """Whether pickles may be loaded here."""
+    return _trusting.get()
+
+
 class Writer(MLWriter):
     """Overwrites under Spark Connect too, where pyspark.ml's own way needs a JVM."""
 

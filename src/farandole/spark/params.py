@@ -80,6 +80,10 @@ RECIPE_ROWS: dict[str, Row] = {
     "max_seconds": Row(_optional(floating), "seconds of training after which to stop"),
     "stop_on_nan": Row(boolean, "stop when the loss becomes NaN or infinite"),
     "sync_batch_norm": Row(boolean, "let batch normalisation see the rows of all workers"),
+    "freeze": Row(_any, "layers that don't learn, as a list of names, or 'all but head'"),
+    "unfreeze_at": Row(_optional(whole), "the first epoch in which frozen layers learn too"),
+    "learning_rates": Row(_any, "learning rates of layers, as a dict by name"),
+    "cache_features": Row(boolean, "let frozen layers see each row once, not once an epoch"),
 }
 
 ESTIMATOR_ROWS: dict[str, Row] = {

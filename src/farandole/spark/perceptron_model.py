@@ -13,7 +13,7 @@ from pyspark.ml.util import MLReader, MLWritable, MLWriter
 from farandole.artifact import Signature
 from farandole.errors import InputError
 from farandole.inference import Predictor
-from farandole.inference.udf import PackedPredictor
+from farandole.inference.packed import Packed
 from farandole.networks import MLP, to_spark_weights
 from farandole.result import TrainingResult
 from farandole.spark.perceptron import (
@@ -38,7 +38,7 @@ class PerceptronModel(PerceptronParams, MLWritable):
     def __init__(self, weights: np.ndarray[Any, Any] | None = None) -> None:
         super().__init__()
         self._weights = weights
-        self._ready: tuple[Any, Predictor, PackedPredictor] | None = None
+        self._ready: tuple[Any, Predictor, Packed] | None = None
         self._objective: list[float] | None = None
         self.history = pd.DataFrame()
         """One row an iteration, of the run that made this model; empty after loading."""
@@ -116,13 +116,13 @@ class PerceptronModel(PerceptronParams, MLWritable):
         """The DataFrame with columns of predictions."""
         check_new_columns(dataset, [output.name for output in outputs])
         _, packed = self.applied(signature)
-        return with_predictions(dataset, list(signature.features), packed, signature, outputs)
+        return with_predictions(dataset, list(signature.features), packed, outputs)
 
-    def applied(self, signature: Signature) -> tuple[Predictor, PackedPredictor]:
+    def applied(self, signature: Signature) -> tuple[Predictor, Packed]:
         """The network ready to predict, here and elsewhere: made once for each way to do so."""
         way = (signature, self.chosen_activation, tuple(self.getOrDefault("layers")))
         if self._ready is None or self._ready[0] != way:
             network = self.network
-            packed = PackedPredictor.of(network, signature)
+            packed = Packed.of(network, signature)
             self._ready = (way, Predictor(network, signature), packed)
         return self._ready[1], self._ready[2]

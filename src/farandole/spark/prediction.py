@@ -7,16 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from farandole import _spark
-from farandole.artifact import Signature
 from farandole.data.schema import Columns
 from farandole.data.source import quoted
-from farandole.inference.udf import (
-    PREDICTION,
-    PROBABILITY,
-    RAW,
-    PackedPredictor,
-    prediction_udf,
-)
+from farandole.inference.answer import PREDICTION, PROBABILITY, RAW, Answer
+from farandole.inference.application import Application
+from farandole.inference.packed import Packed
+from farandole.inference.udf import PredictUdf
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -64,23 +60,22 @@ def value_outputs(prediction: str, values: int) -> list[Output]:
 def with_predictions(
     dataset: DataFrame,
     features: Sequence[str],
-    packed: PackedPredictor,
-    signature: Signature,
+    packed: Packed,
     outputs: Sequence[Output],
 ) -> DataFrame:
     """The DataFrame with the columns of a network's predictions."""
     from pyspark.sql import functions as F
 
     Columns(tuple(features)).check(_spark.arrow_schema(dataset))
-    _spark.use_this_python(dataset.sparkSession)
     columns = [F.col(quoted(name)) for name in features]
-    predicted = prediction_udf(packed, signature)(*columns).alias(_STRUCT)
-    rows = _by_row(dataset).select("*", predicted)
+    udf = PredictUdf(Application(packed, Answer("all"))).spark_udf(dataset.sparkSession)
+    predicted = udf(*columns).alias(_STRUCT)
+    rows = by_row(dataset).select("*", predicted)
     wanted = [output.column() for output in outputs if output.name]
     return rows.select("*", *wanted).drop(_STRUCT)
 
 
-def _by_row(dataset: DataFrame) -> DataFrame:
+def by_row(dataset: DataFrame) -> DataFrame:
     """The same rows, in a plan that hands them on one by one if there are vectors.
 
     Where Spark 4.3 reads files by the batch, its Python UDFs keep to batches, which can't hold

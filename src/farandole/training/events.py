@@ -7,6 +7,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
+class FeaturesCached:
+    """Frozen layers run once over all rows before the first step. Sent a few times a second."""
+
+    rows: int
+    """How many rows of the first worker they have seen."""
+    of: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingStarted:
     """All data is there and checked; the first step comes next."""
 
@@ -51,4 +60,4 @@ class TrainingEnded:
     seconds: float
 
 
-Event = TrainingStarted | StepEnded | EpochEnded | Caution | TrainingEnded
+Event = FeaturesCached | TrainingStarted | StepEnded | EpochEnded | Caution | TrainingEnded

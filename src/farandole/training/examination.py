@@ -6,28 +6,26 @@ then comes to the same verdict, with counts over the whole data set.
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 import torch.distributed as dist
 from torch import nn
 
 from farandole.artifact import Signature
+from farandole.artifact.fitting import fitted, floating_of, only_looking
 from farandole.artifact.signature import Shape, zeros
 from farandole.data.columns import BadRows
 from farandole.data.ragged_tensor import RaggedTensor
 from farandole.data.schema import Columns
 from farandole.data.shards import Shard, Storage
 from farandole.errors import InputError
+from farandole.networks.declared import VARYING, ragged_axes, takes_gray, wrapping_advice
 from farandole.ragged import Ragged
-from farandole.training.declared import VARYING, ragged_axes, takes_gray, wrapping_advice
 from farandole.training.losses import Kind, Loss
 from farandole.training.step import Batch, Stepper
 
@@ -159,52 +157,10 @@ def sign(
         labels=columns.labels,
         floating=floating_of(network),
     )
-    first_error: Exception | None = None
-    for candidate in _ways(network, signature):
-        try:
-            output = _probe(network, candidate, report.sizes)
-        except Exception as error:
-            first_error = first_error or error
-            continue
-        outputs = output if isinstance(output, tuple | list) else [output]
-        widths = [int(one.shape[1]) if one.dim() > 1 else 1 for one in outputs]
-        head = "sigmoids" if loss.head == "sigmoid" and widths[0] > 1 else loss.head
-        return replace(candidate, outputs=widths[0], head=head), widths
-    raise InputError(_mismatch(network, signature, first_error)) from first_error
-
-
-def _ways(network: nn.Module, signature: Signature) -> list[Signature]:
-    """The ways to give columns to the network, the most literal first."""
-    several = len(signature.features) > _positional(network) and not any(signature.axes)
-    scalar = signature.shapes == ((),)
-    has_integers = any(not dtype.startswith("float") for dtype in signature.dtypes)
-    stacked = [True] if several else [False, True] if scalar else [False]
-    floated = [False, True] if has_integers else [False]
-    return [replace(signature, stacked=s, floated=f) for f in floated for s in stacked]
-
-
-def _positional(network: nn.Module) -> int:
-    parameters = list(inspect.signature(network.forward).parameters.values())
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return 1 << 20
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-
-
-def _probe(network: nn.Module, signature: Signature, sizes: Mapping[str, Extremes]) -> Any:
-    device = next((p.device for p in network.parameters()), torch.device("cpu"))
-    with _only_looking(network):
-        return network(*[argument.to(device) for argument in signature.example(sizes=sizes)])
-
-
-@contextmanager
-def _only_looking(network: nn.Module) -> Iterator[None]:
-    training = network.training
-    network.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        network.train(training)
+    taken, outputs = fitted(network, signature, report.sizes)
+    widths = [int(one.shape[1]) if one.dim() > 1 else 1 for one in outputs]
+    head = "sigmoids" if loss.head == "sigmoid" and widths[0] > 1 else loss.head
+    return replace(taken, outputs=widths[0], head=head), widths
 
 
 def zero_rows(report: Report, rows: int = 2) -> Shard:
@@ -225,7 +181,7 @@ def rehearse(network: nn.Module, stepper: Stepper, batch: Batch, loss: Loss) -> 
     A callable may dislike zeros for reasons of its own: only what we say of it counts.
     """
     try:
-        with _only_looking(network):
+        with only_looking(network):
             stepper.forward(batch)
     except InputError:
         raise
@@ -236,29 +192,6 @@ def rehearse(network: nn.Module, stepper: Stepper, batch: Batch, loss: Loss) -> 
                 "The loss can't take the network's outputs and the labels, which have the shape "
                 f"{shapes} a row. It says: {error}"
             ) from error
-
-
-def _mismatch(network: nn.Module, signature: Signature, error: Exception | None) -> str:
-    columns = ", ".join(
-        f"{name!r} with shape {shape} of {dtype}"
-        for name, shape, dtype in zip(
-            signature.features, signature.shapes, signature.dtypes, strict=True
-        )
-    )
-    hints = [
-        "Check the size of its first layer, and that forward takes one argument for each column."
-    ]
-    if any(len(shape) > 1 and None not in shape for shape in signature.shapes):
-        hints.append("A network for flat rows needs nn.Flatten() in front.")
-    if any(
-        None in s and "int" in d for s, d in zip(signature.shapes, signature.dtypes, strict=True)
-    ):
-        hints.append("Tokens need a vocabulary: networks.RNN(…, vocabulary=…).")
-    hints.append(wrapping_advice(network))
-    return (
-        f"The network ({type(network).__name__}) can't take the feature columns: {columns} a row. "
-        f"It says: {error}. {' '.join(hints)}".rstrip()
-    )
 
 
 def storage_for(network: nn.Module, columns: Columns, schema: pa.Schema) -> Storage:
@@ -292,14 +225,6 @@ def _check_types(
             raise
         names = ", ".join(columns.features)
         raise InputError(f"The network can't take the feature columns {names}. {advice}") from None
-
-
-def floating_of(network: nn.Module) -> str:
-    """The precision of a network: that of its first floating-point parameter."""
-    for parameter in network.parameters():
-        if parameter.is_floating_point() and parameter.dtype != torch.bfloat16:
-            return str(parameter.dtype).removeprefix("torch.")
-    return "float32"
 
 
 @dataclass(frozen=True)

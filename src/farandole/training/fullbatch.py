@@ -15,6 +15,7 @@ from farandole.errors import InputError, TrainingDiverged
 from farandole.parallel.base import Totals
 from farandole.ragged import Ragged
 from farandole.training import events
+from farandole.training.freezing import Freeze, at_rest
 from farandole.training.loop import Progress
 from farandole.training.solvers import Iterate, Solver
 from farandole.training.stage import (
@@ -108,7 +109,7 @@ class FullBatchLoop:
         """The objective and its gradient, over all rows of all workers."""
         stage = self._stage
         self._move_to(point)
-        stage.network.train()
+        stage.learning()
         stage.sync.begin()
         self._tally = stage.tally()
         loss = weight = 0.0
@@ -136,9 +137,12 @@ def _as_slice(rows: torch.Tensor) -> torch.Tensor | slice:
     return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
-def check_network(network: nn.Module) -> None:
+def check_network(network: nn.Module, freeze: Freeze = None) -> None:
     """Raise for layers that make the objective more than a function of the weights."""
+    resting = set(at_rest(network, freeze))
     for name, module in network.named_modules():
+        if module in resting:
+            continue
         if _takes_chances(module) or isinstance(module, _BatchNorm):
             raise InputError(
                 f"The layer {name!r} ({type(module).__name__}) gives other results in every batch, "

@@ -51,7 +51,7 @@ class Loop:
         self._network = stage.network
         self._loader = stage.loader
         self._optimizer = optimizers.make(
-            recipe.optimizer, stage.network, recipe.learning_rate, recipe.optimizer_options
+            recipe.optimizer, stage.groups, recipe.learning_rate, recipe.optimizer_options
         )
         self._per_epoch = -(-stage.loader.steps // recipe.accumulation)
         self._last_update = min(recipe.max_steps or 1 << 62, recipe.epochs * self._per_epoch)
@@ -89,7 +89,9 @@ class Loop:
         """One epoch; why it ended too soon, if it did."""
         start = time.perf_counter()
         tally = self._stage.tally()
-        self._network.train()
+        if epoch + 1 == self._recipe.unfreeze_at:
+            self._stage.thaw()
+        self._stage.learning()
         ended = self._train(epoch, tally, progress)
         if ended in UNFINISHED:
             return ended

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 
 from farandole.errors import InputError, suggestion
 from farandole.training import solvers
+from farandole.training.freezing import layer_of
 
 NAMES: dict[str, type[torch.optim.Optimizer]] = {
     name.lower(): kind
@@ -48,11 +50,42 @@ def check(optimizer: Any) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Group:
+    """Parameters that learn at one rate."""
+
+    rate: float
+    parameters: list[nn.Parameter]
+
+
+def groups(
+    network: nn.Module,
+    rate: float,
+    rates: Mapping[str, float] | None = None,
+    later: Collection[nn.Parameter] = (),
+) -> list[Group]:
+    """The parameters that learn, or will do so later; those without a rate of their own first.
+
+    >>> network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    >>> [(g.rate, len(g.parameters)) for g in groups(network, 0.1, {"0": 0.01, "0.bias": 0.02})]
+    [(0.1, 2), (0.01, 1), (0.02, 1)]
+    """
+    own: dict[str | None, float] = {None: rate, **dict(rates or {})}
+    # Those that begin later stand apart: a fused optimizer begins with all of a group at once.
+    found = {(layer, begins): Group(own[layer], []) for layer in own for begins in (False, True)}
+    waiting = set(later)
+    for name, parameter in network.named_parameters():
+        if parameter.requires_grad or parameter in waiting:
+            key = layer_of(name, rates or {}), parameter in waiting
+            found[key].parameters.append(parameter)
+    return [group for group in found.values() if group.parameters]
+
+
 def make(
-    optimizer: Any, network: nn.Module, learning_rate: float, options: Mapping[str, Any]
+    optimizer: Any, groups: Sequence[Group], learning_rate: float, options: Mapping[str, Any]
 ) -> torch.optim.Optimizer:
-    """The optimizer over a network's trainable parameters."""
-    parameters = [p for p in network.parameters() if p.requires_grad]
+    """The optimizer over groups of parameters. It leaves out those that have no gradient yet."""
+    parameters = [p for group in groups for p in group.parameters]
     kind: Any = NAMES[optimizer.lower()] if isinstance(optimizer, str) else optimizer
     if not inspect.isclass(kind):
         made = kind(parameters)
@@ -64,7 +97,8 @@ def make(
         unknown = [name for name in chosen if name not in accepted]
         if unknown:
             raise InputError(f"{kind.__name__} takes no option {unknown[0]!r}: {list(accepted)}.")
-        made = kind(parameters, lr=learning_rate, **chosen)  # type: ignore[call-arg]
+        parted = [{"params": group.parameters, "lr": group.rate} for group in groups]
+        made = kind(parted, lr=learning_rate, **chosen)  # type: ignore[call-arg]
     if not isinstance(made, torch.optim.Optimizer):
         raise InputError(f"The optimizer factory returned {type(made).__name__}, not an optimizer.")
     return made

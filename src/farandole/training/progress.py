@@ -35,6 +35,8 @@ class PlainProgress:
     def __call__(self, event: events.Event) -> None:
         """Write what is worth a line."""
         match event:
+            case events.FeaturesCached(rows=0):
+                self._write(f"frozen layers see each row once: {event.of:,} of the first worker")
             case events.TrainingStarted():
                 self._epochs = event.epochs
                 self._start = time.perf_counter()
@@ -89,6 +91,9 @@ class BarProgress:
     def __call__(self, event: events.Event) -> None:
         """Move the bar."""
         match event:
+            case events.FeaturesCached():
+                text = "frozen layers, once"
+                self._bar.update(self._task, completed=event.rows, total=event.of, description=text)
             case events.TrainingStarted():
                 self._epochs = event.epochs
                 self._bar.console.print(describe_start(event))

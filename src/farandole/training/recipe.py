@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from farandole.errors import InputError
-from farandole.training import losses, metrics, optimizers, schedules, solvers
+from farandole.training import freezing, losses, metrics, optimizers, schedules, solvers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +64,15 @@ class Recipe:
     stop_on_nan: bool = True
     sync_batch_norm: bool = False
     """Let batch normalisation see the global batch, not only a worker's part of it."""
+    freeze: str | Sequence[str] | None = None
+    """Layers that don't learn, by name, and are at rest (no dropout, statistics stay); or
+    "all but head": that is what the network's attribute `head` names, or its last layer."""
+    unfreeze_at: int | None = None
+    """The first epoch, counted from 1, in which frozen layers learn too; None: they never do."""
+    learning_rates: Mapping[str, float] | None = None
+    """Rates of layers by name, the innermost counts; all others have `learning_rate`."""
+    cache_features: bool = True
+    """Whether frozen layers see each row once, not once an epoch, where that gives the same."""
 
     def check(self) -> None:
         """Raise for the first field that can't be meant."""
@@ -80,7 +89,7 @@ class Recipe:
             if getattr(self, name) is not None:
                 _check_positive(name, getattr(self, name))
         _check_not_negative("min_delta", self.min_delta)
-        for name in ("shuffle", "restore_best", "stop_on_nan", "sync_batch_norm"):
+        for name in ("shuffle", "restore_best", "stop_on_nan", "sync_batch_norm", "cache_features"):
             _check_choice(name, getattr(self, name), (True, False))
         if self.monitor_mode is not None:
             _check_choice("monitor_mode", self.monitor_mode, ("min", "max"))
@@ -92,10 +101,11 @@ class Recipe:
                 "class_weights must be a list of numbers, one a class, none of them negative. "
                 f"Received: class_weights={self.class_weights}"
             )
-        factory = callable(self.optimizer) and not inspect.isclass(self.optimizer)
-        if self.optimizer_options and factory:
+        if self.optimizer_options and self._is_factory():
             raise InputError("optimizer_options are for a name or a class, not for a function.")
         metrics.resolve(self.metrics, losses.resolve(self.loss))
+        freezing.check_options(self)
+        self._check_learning_rates()
         solver = self.solver()
         if solver is None:
             optimizers.check(self.optimizer)
@@ -117,6 +127,26 @@ class Recipe:
                     f"every step. Received: {name}={getattr(self, name)!r}. Leave it out, or use "
                     'another optimizer, such as "adam".'
                 )
+
+    def _is_factory(self) -> bool:
+        return callable(self.optimizer) and not inspect.isclass(self.optimizer)
+
+    def _check_learning_rates(self) -> None:
+        rates: Any = self.learning_rates
+        if rates is None:
+            return
+        if not isinstance(rates, Mapping) or not rates:
+            raise InputError(
+                "learning_rates must be a dict of layer names and rates, such as "
+                f'{{"features": 1e-4}}. Received: learning_rates={rates!r}'
+            )
+        for layer, rate in rates.items():
+            _check_positive(f"learning_rates[{layer!r}]", rate)
+        if self._is_factory() and self.solver() is None:
+            raise InputError(
+                "learning_rates are for an optimizer by name or class: a function that makes one "
+                "sets its own rates. Received: an optimizer that is a function."
+            )
 
     def solver(self) -> solvers.Solver | None:
         """The full-batch solver, if the optimizer is one."""
@@ -150,6 +180,8 @@ _OF_BATCHES = (
     "clip_value",
     "max_steps",
     "precision",
+    "unfreeze_at",
+    "learning_rates",
 )
 
 

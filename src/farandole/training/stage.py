@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -14,7 +14,9 @@ from torch import nn
 from farandole.data.loader import Loader, Rows
 from farandole.parallel.base import Synchronizer
 from farandole.training import events
+from farandole.training.freezing import Frozen
 from farandole.training.metrics import Tally
+from farandole.training.optimizers import Group
 from farandole.training.recipe import Recipe
 from farandole.training.step import Batcher, Stepper
 from farandole.training.stopping import EarlyStopping, check_monitor, higher_is_better
@@ -47,6 +49,9 @@ class Stage:
     validation_rows: int
     """Over all workers."""
     head: str
+    frozen: Frozen
+    groups: Sequence[Group]
+    """What the optimizer gets."""
 
     @property
     def validates(self) -> bool:
@@ -60,6 +65,16 @@ class Stage:
     def result(self, prefix: str, tally: Tally) -> dict[str, float]:
         """What a tally says, over all workers, as columns of the history."""
         return tally.result(prefix, self.sync.reduce_sums, self.world.size)
+
+    def learning(self) -> None:
+        """Put the network into training mode, but for layers at rest."""
+        self.network.train()
+        self.frozen.rest()
+
+    def thaw(self) -> None:
+        """Let frozen layers learn from here on; every worker has to do this at the same update."""
+        self.frozen.thaw()
+        self.sync.refresh()
 
     def evaluate(self) -> dict[str, float]:
         """Loss and metrics of the rows to validate on."""

@@ -116,7 +116,7 @@ class Stepper:
 
     def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
         """Outputs, and the weighted sum of the rows' losses."""
-        with self._autocast():
+        with self.autocast():
             output = self._network(*batch.arguments)
             if batch.rows == 0:  # a mean over nothing would be NaN
                 return output, _nothing(output)
@@ -170,7 +170,8 @@ class Stepper:
             for norm in norms:
                 norm.train()
 
-    def _autocast(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The precision of forward passes."""
         if self._bfloat16:
             return torch.autocast(self._device, dtype=torch.bfloat16)
         return nullcontext()

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
+from farandole.artifact.fitting import floating_of
 from farandole.errors import InputError
-from farandole.training.examination import floating_of
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,12 @@ from farandole.data.schema import Columns
 from farandole.data.shards import Shard, Storage, write_shard
 from farandole.data.source import Source
 from farandole.errors import InputError
+from farandole.networks.declared import varying_advice
 from farandole.parallel.base import Strategy, Synchronizer
 from farandole.parallel.normalization import synchronize
 from farandole.training import events, losses, metrics
 from farandole.training.blocks import weighted_by_block
-from farandole.training.declared import varying_advice
+from farandole.training.cached import Body
 from farandole.training.denormals import flushed
 from farandole.training.examination import (
     LabelReport,
@@ -39,8 +40,10 @@ from farandole.training.examination import (
     sign,
     zero_rows,
 )
+from farandole.training.freezing import Frozen
 from farandole.training.fullbatch import FullBatchLoop, untouched
 from farandole.training.loop import Loop, Progress
+from farandole.training.optimizers import groups
 from farandole.training.recipe import Recipe
 from farandole.training.stage import Stage
 from farandole.training.step import Batcher, Stepper
@@ -88,28 +91,38 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
     with torch.random.fork_rng(devices=[]):  # the caller's own random numbers stay as they were
         torch.manual_seed(job.recipe.seed + world.rank)
         try:
-            loop, network, signature = _prepare(job, world, shard)
+            made = _prepare(job, world, shard)
             prepared = time.perf_counter()
         except InputError as refusal:
             shard.close()
             return Outcome(dict(world.seconds), refusal=refusal.with_traceback(None))
         try:
             with flushed():
-                progress = loop.run()
+                progress = made.loop.run()
         finally:
             shard.close()
+            made.frozen.thaw()
     ended = time.perf_counter()
-    seconds = {**world.seconds, "check": prepared - start, "train": ended - prepared}
+    checked = prepared - start - sum(made.seconds.values())
+    seconds = {**world.seconds, "check": checked, **made.seconds, "train": ended - prepared}
     if not world.is_leader:
         return Outcome(seconds)
     world.link.tell(events.TrainingEnded(reason=progress.reason, seconds=ended - prepared))
-    state = {name: tensor.detach().cpu() for name, tensor in network.state_dict().items()}
-    return Outcome(seconds, signature, state, progress)
+    state = {name: tensor.detach().cpu() for name, tensor in made.network.state_dict().items()}
+    return Outcome(seconds, made.signature, state, progress)
 
 
-def _prepare(
-    job: TrainingJob, world: World, shard: Shard
-) -> tuple[Loop | FullBatchLoop, nn.Module, Signature]:
+@dataclass(frozen=True)
+class _Prepared:
+    loop: Loop | FullBatchLoop
+    network: nn.Module
+    signature: Signature
+    frozen: Frozen
+    seconds: dict[str, float]
+    """Of what was more than a check."""
+
+
+def _prepare(job: TrainingJob, world: World, shard: Shard) -> _Prepared:
     """Check what all workers have, put the parts together, and say so."""
     recipe, columns = job.recipe, job.columns
     loss = losses.resolve(recipe.loss)
@@ -118,6 +131,7 @@ def _prepare(
     signature, widths = sign(network, columns, report, loss)
     if recipe.sync_batch_norm:
         network = synchronize(network, world)
+    frozen = Frozen.of(network, recipe.freeze)
     _fill_empty(shard, report)
     weights = _class_weights(recipe, signature, report)
     batcher = partial(
@@ -139,36 +153,57 @@ def _prepare(
     held_out = columns.validation or job.validation
     if solver and solver.block_size and not columns.weight and not held_out:
         columns = weighted_by_block(shard, columns, solver.block_size, world)
-    stage = _stage(job, world, shard, report, network, stepper, batcher(shard, columns=columns))
+    learner = _Learner(network, shard, stepper, batcher(shard, columns=columns))
+    if recipe.freeze is not None and recipe.unfreeze_at is None and recipe.cache_features:
+        job.strategy.attach(network, world)  # everybody has to cache what rank 0 would
+        body = Body(network, frozen, stepper, shard, columns, learner.batcher, world)
+        if cached := body.cached():
+            stepper = Stepper(cached.tail, loss, recipe.precision, world.device)
+            own = cached.signature(signature)
+            batches = batcher(cached.shard, columns=cached.columns, signature=own)
+            seconds = {"features": cached.seconds}
+            learner = _Learner(cached.tail, cached.shard, stepper, batches, seconds)
+    stage = _stage(job, world, report, network, learner, frozen)
     loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
-    _announce(stage, held_out)
-    return loop, network, signature
+    _announce(stage, network, held_out)
+    return _Prepared(loop, network, signature, frozen, learner.seconds)
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """What learns, and its rows: the network, or the tail of a frozen one."""
+
+    network: nn.Module
+    shard: Shard
+    stepper: Stepper
+    batcher: Batcher
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def _stage(
     job: TrainingJob,
     world: World,
-    shard: Shard,
     report: Report,
     network: nn.Module,
-    stepper: Stepper,
-    batcher: Batcher,
+    learner: _Learner,
+    frozen: Frozen,
 ) -> Stage:
-    """What the loop stands on: the rows parted, the network in step with the other workers'."""
-    recipe = job.recipe
+    """What the loop stands on: the rows parted, what learns in step with the other workers'."""
+    recipe, shard = job.recipe, learner.shard
     held_out = job.columns.validation or job.validation
     rows, validation = split(shard, job.source.placement, report.rows, recipe.seed, held_out)
-    sync = job.strategy.attach(network, world)
+    sync = job.strategy.attach(learner.network, world)
     counts = [*rows.sizes.tolist(), len(validation.numbers)]
     totals = sync.reduce_sums(torch.tensor(counts, dtype=torch.float64)).long()
+    later = frozen.parameters if recipe.unfreeze_at else ()
     return Stage(
-        network=network,
+        network=learner.network,
         recipe=recipe,
         metrics=metrics.resolve(recipe.metrics, losses.resolve(recipe.loss)),
         world=world,
         sync=sync,
-        stepper=stepper,
-        batcher=batcher,
+        stepper=learner.stepper,
+        batcher=learner.batcher,
         loader=Loader(
             shard,
             rows,
@@ -182,7 +217,9 @@ def _stage(
         training=rows,
         validation=validation,
         validation_rows=int(totals[-1]),
-        head=batcher.head,
+        head=learner.batcher.head,
+        frozen=frozen,
+        groups=groups(network, recipe.learning_rate, recipe.learning_rates, later),
     )
 
 
@@ -227,7 +264,7 @@ def _check_labels(mine: LabelReport, signature: Signature, world: World) -> None
             world.link.tell(events.Caution(message=message))
 
 
-def _announce(stage: Stage, held_out: Any) -> None:
+def _announce(stage: Stage, network: nn.Module, held_out: Any) -> None:
     """The last words before step 1."""
     rows, world, recipe = stage.loader.total, stage.world, stage.recipe
     if rows == 0:
@@ -249,7 +286,7 @@ def _announce(stage: Stage, held_out: Any) -> None:
             workers=world.size,
             epochs=recipe.epochs,
             steps_per_epoch=updates,
-            parameters=sum(p.numel() for p in stage.network.parameters()),
+            parameters=sum(p.numel() for p in network.parameters()),
         )
     )
 

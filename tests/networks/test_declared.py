@@ -16,7 +16,7 @@ from farandole.data.columns import BadRows
 from farandole.errors import InputError
 from farandole.networks import CNN, GNN, RNN
 from farandole.ragged import Ragged
-from farandole.training.declared import ragged_axes, takes_gray, varying_advice, wrapping_advice
+from farandole.networks.declared import ragged_axes, takes_gray, varying_advice, wrapping_advice
 from farandole.training.examination import UnusableRows, storage_for
 
 

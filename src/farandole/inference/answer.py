@@ -1,0 +1,172 @@
+"""Answer: which part of a prediction is wanted, and the column that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from farandole.artifact import Signature
+from farandole.errors import InputError, suggestion
+from farandole.inference.prediction import Prediction
+
+RAW, PROBABILITY, PREDICTION = "raw", "probability", "prediction"
+KINDS = (PREDICTION, "class", PROBABILITY, RAW, "topk", "all")
+_LISTS = "array<double>"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What to say of each row.
+
+    >>> Answer("topk", k=2, labels=("cat", "dog")).spark_type(None)
+    'array<struct<label: string, probability: double>>'
+    """
+
+    kind: str = PREDICTION
+    k: int = 5
+    """How many classes "topk" gives."""
+    labels: tuple[str, ...] = ()
+    """The names of classes, in place of numbers."""
+    outputs: Mapping[str, int | str] = field(default_factory=dict)
+    """Names of a struct's fields → which of several outputs each is, in place of `kind`."""
+
+    @classmethod
+    def of(cls, output: str | Mapping[str, int | str], k: int, labels: Sequence[str]) -> Answer:
+        """What a user asks for, checked."""
+        if type(k) is not int or k < 1:
+            raise InputError(f"k must be a positive integer. Received: k={k!r}")
+        if isinstance(output, Mapping) and output:
+            return cls(outputs=dict(output))
+        if output not in KINDS:
+            raise InputError(
+                f"There is no output {output!r}. {suggestion(str(output), KINDS)} A network with "
+                'several outputs takes a dict such as {"age": 0, "sex": 1}.'
+            )
+        assert isinstance(output, str)
+        return cls(output, k, tuple(map(str, labels)))
+
+    @property
+    def parts(self) -> tuple[int | str, ...]:
+        """Which of a network's outputs are needed."""
+        return tuple(self.outputs.values()) or (0,)
+
+    def check(self, signature: Signature | None) -> None:
+        """Raise if the network can't answer this, as far as that is known."""
+        if signature is None or self.outputs:
+            return
+        if self.kind in ("class", PROBABILITY, "topk") and not signature.is_classifier:
+            raise InputError(f'output={self.kind!r} needs a classifier. Use "prediction" or "raw".')
+        if not signature.is_classifier:
+            return
+        classes = signature.num_classes
+        if self.labels and len(self.labels) != classes:
+            raise InputError(f"There are {len(self.labels)} labels for {classes} classes.")
+        if self.kind == "topk" and self.k > classes:
+            raise InputError(f"The network has {classes} classes. Received: k={self.k}")
+
+    def spark_type(self, signature: Signature | None) -> str:
+        """The type of the column, in Spark's words."""
+        if self.outputs:
+            return f"struct<{', '.join(f'`{name}`: {_LISTS}' for name in self.outputs)}>"
+        one = "string" if self.labels else "double"
+        if self.kind == "topk":
+            named = "label: string" if self.labels else "class: double"
+            return f"array<struct<{named}, probability: double>>"
+        if self.kind == "class":
+            return one
+        if self.kind in (RAW, PROBABILITY):
+            return _LISTS
+        value = self._value_type(signature, one)
+        if self.kind == PREDICTION:
+            return value
+        lists = [RAW, PROBABILITY] if signature is None or signature.is_classifier else []
+        parts = [*(f"{name}: {_LISTS}" for name in lists), f"{PREDICTION}: {value}"]
+        return f"struct<{', '.join(parts)}>"
+
+    def _value_type(self, signature: Signature | None, one: str) -> str:
+        """Of a prediction: without a signature nothing is known but that there are values."""
+        if signature is None:
+            return one if self.labels or self.kind == "all" else _LISTS
+        if signature.is_classifier:
+            return one
+        return "double" if signature.outputs == 1 else _LISTS
+
+    def to_arrow(self, found: Prediction, signed: bool = True) -> pa.Array:
+        """The column; without a signature of the network's own, a prediction is what it gives."""
+        if self.outputs:
+            return _struct(dict(zip(self.outputs, map(lists, found.outputs), strict=True)))
+        match self.kind:
+            case "topk":
+                return self._best(found)
+            case "class":
+                return self._classes(found)
+            case "raw":
+                return lists(found.raw)
+            case "probability":
+                return lists(_probability(found))
+            case "all":
+                return self._all(found)
+        if not signed and not self.labels:
+            return lists(found.raw)
+        return self._value(found)
+
+    def _all(self, found: Prediction) -> pa.Array:
+        if found.probability is None:
+            return _struct({PREDICTION: self._value(found)})
+        parts = {RAW: lists(found.raw), PROBABILITY: lists(found.probability)}
+        return _struct({**parts, PREDICTION: self._value(found)})
+
+    def _value(self, found: Prediction) -> pa.Array:
+        if found.probability is not None:
+            return self._classes(found)
+        return pa.array(found.prediction) if found.prediction.ndim == 1 else lists(found.prediction)
+
+    def _classes(self, found: Prediction) -> pa.Array:
+        if found.probability is None:
+            raise InputError("Only a classifier has classes; this is a regression.")
+        return self._named(found.prediction)
+
+    def _named(self, classes: np.ndarray[Any, Any]) -> pa.Array:
+        if not self.labels:
+            return pa.array(classes.reshape(-1), pa.float64())
+        highest = int(classes.max(initial=0))
+        if highest >= len(self.labels):
+            raise InputError(f"There are {len(self.labels)} labels, but class {highest} occurs.")
+        return pa.array(self.labels, pa.string()).take(pa.array(classes.reshape(-1).astype(int)))
+
+    def _best(self, found: Prediction) -> pa.Array:
+        classes, probability = found.best(self.k)
+        name = "label" if self.labels else "class"
+        entries = _struct(
+            {name: self._named(classes), PROBABILITY: pa.array(probability.reshape(-1))}
+        )
+        return pa.ListArray.from_arrays(_offsets(len(classes), self.k), entries)
+
+
+def lists(rows: np.ndarray[Any, Any]) -> pa.ListArray:
+    """A matrix as a column of lists, without a copy.
+
+    >>> lists(np.array([[1.0, 2.0], [3.0, 4.0]])).to_pylist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    count, size = rows.shape
+    flat = pa.array(np.ascontiguousarray(rows, np.float64).reshape(-1))
+    return pa.ListArray.from_arrays(_offsets(count, size), flat)
+
+
+def _offsets(count: int, size: int) -> pa.Array:
+    return pa.array(np.arange(count + 1, dtype=np.int32) * np.int32(size))
+
+
+def _probability(found: Prediction) -> np.ndarray[Any, Any]:
+    if found.probability is None:
+        raise InputError("Only a classifier has probabilities; this is a regression.")
+    return found.probability
+
+
+def _struct(parts: Mapping[str, pa.Array]) -> pa.StructArray:
+    return pa.StructArray.from_arrays(list(parts.values()), names=list(parts))

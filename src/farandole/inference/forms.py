@@ -1,0 +1,197 @@
+"""Every form in which Spark calls a Python function, each over the same application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from farandole import _spark
+from farandole.errors import InputError
+from farandole.inference.application import Application, Responder
+from farandole.inference.overlap import ahead
+from farandole.inference.series import (
+    AGGREGATES,
+    answers,
+    each,
+    frame_with_answers,
+    put_together,
+    with_answers,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def here(application: Application) -> Responder:
+    """The application in the Python worker that runs this."""
+    return application.unpack(_spark.distributed_path, _spark.task_device())
+
+
+def respond(
+    application: Application, batches: Iterator[pa.Array | tuple[pa.Array, ...]]
+) -> Iterator[pa.Array]:
+    """The answers for the Arrow batches of one task."""
+    columns = (batch if isinstance(batch, tuple) else (batch,) for batch in batches)
+    return here(application).stream(columns, _spark.task_place())
+
+
+class Forms:
+    """One network in all the forms that Spark knows. The answers are the same in each.
+
+    What is called with columns gives a column. What is called with rows, from `map_arrow` on,
+    goes to a method of a DataFrame together with `schema`.
+    """
+
+    def __init__(
+        self, application: Application, *, features: Sequence[str] = (), column: str = "prediction"
+    ) -> None:
+        signature = application.packed.signature
+        self.application = application
+        self.returns = application.answer.spark_type(signature)
+        """The type of its answers, in Spark's words."""
+        self.features = tuple(features) or (signature.features if signature else ())
+        """The columns to predict from, where whole rows come."""
+        self.column = column
+        """The column of answers, where whole rows go."""
+
+    def delivered(self, session: SparkSession | None = None) -> Application:
+        """The application as workers of the session find it."""
+        packed = self.application.packed
+        session = session or _spark.require_session()
+        near = _spark.is_local(session) and not _spark.is_connect(session)
+        if not packed.path or packed.shared or near:
+            return self.application
+        _spark.distribute(session, packed.path)
+        return replace(self.application, packed=packed.to_be_distributed())
+
+    def series(self, *columns: Column | str) -> Column:
+        """Series → Series."""
+        return self._of_batches(pd.Series, columns)
+
+    def frame(self, struct: Column | str) -> Column:
+        """DataFrame → Series: the features are the fields of one struct."""
+        return self._of_batches(pd.DataFrame, (struct,))
+
+    def iterator(self, column: Column | str) -> Column:
+        """Iterator of Series → iterator of Series."""
+        return self._of_iterators(pd.Series, (column,))
+
+    def iterator_of_several(self, *columns: Column | str) -> Column:
+        """Iterator of several Series → iterator of Series."""
+        return self._of_iterators(tuple[pd.Series, ...], columns)
+
+    def iterator_of_frames(self, struct: Column | str) -> Column:
+        """Iterator of DataFrame → iterator of Series."""
+        return self._of_iterators(pd.DataFrame, (struct,))
+
+    def aggregate(self, *columns: Column | str, how: str) -> Column:
+        """Series → scalar, for groupBy().agg: the predictions of a group, put together.
+
+        `how` is one of "mode" (the most frequent), "mean", "min", "max" and "sum".
+        """
+        text = self.returns == "string"
+        if how not in AGGREGATES or (text and how in ("mean", "sum")):
+            wanted = ", ".join(AGGREGATES[:1] if text else AGGREGATES)
+            raise InputError(f"how must be one of {wanted}. Received: how={how!r}")
+        if self.returns not in ("double", "string"):
+            raise InputError(f"Only single values can be put together, not {self.returns}.")
+        application = self.delivered()
+
+        def predict(*series: Any) -> Any:
+            return put_together(answers(here(application), series), how)
+
+        return self._called(predict, pd.Series, str if text else float, columns)
+
+    def schema(self, frame: DataFrame) -> StructType:
+        """What the forms below give for the rows of a DataFrame."""
+        from pyspark.sql.types import DataType, StructField, StructType
+
+        if self.column in frame.columns:
+            raise InputError(
+                f"The column {self.column!r} exists already. Drop it, or name another: column=."
+            )
+        if not self.features:
+            raise InputError("This network doesn't tell which columns it takes: features=[…].")
+        return StructType([*frame.schema, StructField(self.column, DataType.fromDDL(self.returns))])
+
+    @property
+    def map_arrow(self) -> Any:
+        """For mapInArrow: record batches → record batches."""
+        application, features, column = self.delivered(), self.features, self.column
+
+        def predict(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            responder = here(application)
+            for batch in ahead(batches):
+                yield with_answers(responder, batch, features, column)
+
+        return predict
+
+    @property
+    def map_pandas(self) -> Any:
+        """For mapInPandas: DataFrames → DataFrames."""
+        application, features, column = self.delivered(), self.features, self.column
+
+        def predict(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+            responder = here(application)
+            for batch in batches:
+                yield frame_with_answers(responder, batch, features, column)
+
+        return predict
+
+    @property
+    def per_group(self) -> Any:
+        """For groupBy().applyInPandas: all rows of a group → the same with answers."""
+        application, features, column = self.delivered(), self.features, self.column
+
+        def predict(group: pd.DataFrame) -> pd.DataFrame:
+            return frame_with_answers(here(application), group, features, column)
+
+        return predict
+
+    def per_cogroup(self, join: Any = pd.merge) -> Any:
+        """For cogroup().applyInPandas: two groups, joined by a function of both → answers."""
+        application, features, column = self.delivered(), self.features, self.column
+
+        def predict(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+            return frame_with_answers(here(application), join(left, right), features, column)
+
+        return predict
+
+    def _of_batches(self, hint: Any, columns: Sequence[Any]) -> Column:
+        application = self.delivered()
+
+        def predict(*given: Any) -> Any:
+            return answers(here(application), given)
+
+        return self._called(predict, hint, self._answer_hint, columns)
+
+    def _of_iterators(self, hint: Any, columns: Sequence[Any]) -> Column:
+        application = self.delivered()
+
+        def predict(batches: Iterator[Any]) -> Iterator[Any]:
+            given = (batch if isinstance(batch, tuple) else (batch,) for batch in batches)
+            return each(here(application), given, _spark.task_place())
+
+        given, gives = (GenericAlias(Iterator, (one,)) for one in (hint, self._answer_hint))
+        return self._called(predict, given, gives, columns)
+
+    @property
+    def _answer_hint(self) -> Any:
+        return pd.DataFrame if self.returns.startswith("struct") else pd.Series
+
+    def _called(self, function: Any, given: Any, gives: Any, columns: Sequence[Any]) -> Column:
+        """The column of a pandas UDF; Spark goes by type hints to tell which form it has."""
+        from pyspark.sql.pandas.functions import pandas_udf
+
+        _spark.use_this_python(_spark.require_session())
+        (argument,) = (name for name in function.__annotations__ if name != "return")
+        function.__annotations__ = {argument: given, "return": gives}
+        make: Any = pandas_udf  # its overloads can't see hints that come so late
+        column: Column = make(function, self.returns)(*columns)
+        return column

@@ -1,0 +1,74 @@
+"""pandas in and out of an application: Series, DataFrames, and whole groups of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from farandole.data.frame import from_pandas, from_series
+from farandole.errors import InputError, suggestion
+from farandole.inference.application import Responder, as_features
+
+AGGREGATES = ("mode", "mean", "min", "max", "sum")
+
+
+def answers(responder: Responder, given: Sequence[Any], offset: int = 0, place: str = "") -> Any:
+    """The answers for Series, or for the one DataFrame that holds them; a struct as a DataFrame."""
+    columns = [_as_arrow(number, column) for number, column in enumerate(given)]
+    found = responder(as_features(columns, responder.predictor), offset, place)
+    if pa.types.is_struct(found.type):
+        return pa.Table.from_struct_array(found).to_pandas()
+    return found.to_pandas()
+
+
+def each(responder: Responder, batches: Iterable[Sequence[Any]], place: str) -> Iterator[Any]:
+    """The answers for one batch after another."""
+    offset = 0
+    for batch in batches:
+        yield answers(responder, batch, offset, place)
+        offset += len(batch[0])
+
+
+def with_answers(
+    responder: Responder, batch: pa.RecordBatch, features: Sequence[str], column: str
+) -> pa.RecordBatch:
+    """The rows, and the answers after their own columns."""
+    names = batch.schema.names
+    for name in features:
+        if name not in names:
+            raise InputError(f"There is no column {name!r}. {suggestion(name, names)}")
+    found = responder([batch.column(name) for name in features])
+    return batch.append_column(column, found)
+
+
+def frame_with_answers(
+    responder: Responder, frame: pd.DataFrame, features: Sequence[str], column: str
+) -> pd.DataFrame:
+    """The same for pandas."""
+    if frame.empty:
+        return frame.assign(**{column: pd.Series(dtype=object)})
+    for name in features:
+        if name not in frame.columns:
+            raise InputError(f"There is no column {name!r}. {suggestion(name, frame.columns)}")
+    found = responder([from_series(name, frame[name]) for name in features])
+    if pa.types.is_struct(found.type):  # which Spark takes as dicts
+        return frame.assign(**{column: pd.Series(found.to_pylist(), index=frame.index)})
+    return frame.assign(**{column: found.to_pandas().set_axis(frame.index)})
+
+
+def put_together(found: pd.Series[Any], how: str) -> Any:
+    """One value for the answers of a group; None for a group without any."""
+    left = found.dropna()
+    if left.empty:
+        return None
+    value = left.mode().iloc[0] if how == "mode" else getattr(left, how)()
+    return value if isinstance(value, str) else float(value)
+
+
+def _as_arrow(number: int, column: Any) -> pa.Array:
+    if isinstance(column, pd.DataFrame):
+        return from_pandas(column).to_struct_array().combine_chunks()
+    return from_series(f"argument {number + 1}", column)

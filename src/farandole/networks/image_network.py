@@ -1,0 +1,92 @@
+"""What the networks for photographs share: pixels of any size in, one number a class out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from farandole.errors import InputError
+from farandole.networks.arguments import choice, fraction, seed_of, whole
+from farandole.networks.network import Network, flat_values
+from farandole.networks.resizing import FITS, resized, resized_rows
+from farandole.ragged import Ragged
+
+
+class ImageNetwork(Network):
+    """A network that resizes and normalises images itself, each as if it were alone.
+
+    One that derives from it says what becomes of (images, 3, size, size) in `outputs_of`.
+    """
+
+    ragged_axes: ClassVar[tuple[int, ...]] = (2,)
+    """How many axes of each argument's rows may vary: height and width."""
+    channels: ClassVar[int] = 3
+    mean: ClassVar[tuple[float, float, float]] = (0.485, 0.456, 0.406)
+    """What is taken from red, green and blue of 0 … 1, …"""
+    deviation: ClassVar[tuple[float, float, float]] = (0.229, 0.224, 0.225)
+    """… and what they are then divided by."""
+    smallest: ClassVar[int] = 33
+    """The least `size`: below it the last layers see one pixel, which alone has no statistics."""
+    head: ClassVar[str]
+    """The name of the last layer, the only one that knows the classes."""
+
+    outputs: int
+    size: int
+    fit: str
+    dropout: float
+    seed: int | None
+
+    def _remember_all(
+        self, outputs: int, size: int, fit: str, dropout: float, seed: int | None, **others: Any
+    ) -> None:
+        self._remember(
+            outputs=whole("outputs", outputs),
+            size=whole("size", size, self.smallest),
+            fit=choice("fit", fit, FITS),
+            dropout=fraction("dropout", dropout),
+            seed=seed_of(seed),
+            **others,
+        )
+
+    def forward(self, images: Ragged | torch.Tensor) -> torch.Tensor:
+        """Apply the network.
+
+        Args:
+            images: Ragged rows of (height, width, 3), or a tensor of (images, 3, height, width):
+                bytes, or numbers of 0 … 1. They are resized and normalised here.
+        """
+        return self.outputs_of(self.prepared(images))
+
+    def outputs_of(self, images: torch.Tensor) -> torch.Tensor:
+        """Apply the layers to images that are prepared."""
+        raise NotImplementedError
+
+    def prepared(self, images: Ragged | torch.Tensor) -> torch.Tensor:
+        """Turn images into what the layers take: (images, 3, size, size), normalised."""
+        kind = next(self.parameters()).dtype
+        if isinstance(images, Ragged):
+            flat = flat_values(images, self.channels, axes=2)
+            self._check(flat is not None, images.values.shape[1:])
+            assert flat is not None
+            values = resized_rows(Ragged(_resizable(flat), images.sizes), self.size, self.fit)
+        else:
+            self._check(images.dim() == 4 and images.shape[1] == self.channels, images.shape[1:])
+            values = resized(_resizable(images), self.size, self.fit)
+        shares = values.to(kind) / 255 if values.dtype == torch.uint8 else values.to(kind)
+        mean, deviation = (shares.new_tensor(v)[:, None, None] for v in (self.mean, self.deviation))
+        return ((shares - mean) / deviation).contiguous()
+
+    def _check(self, fits: bool, received: Sequence[int]) -> None:
+        if not fits:
+            raise InputError(
+                "The network takes Ragged images of (height, width, 3), or a tensor of (images, 3, "
+                f"height, width). Received: pixels or images of shape {tuple(received)}"
+            )
+
+
+def _resizable(values: torch.Tensor) -> torch.Tensor:
+    """Bytes, or numbers of at least single precision: torch resizes no others."""
+    fine = values.dtype in (torch.uint8, torch.float32, torch.float64)
+    return values if fine else values.float()

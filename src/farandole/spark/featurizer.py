@@ -1,0 +1,184 @@
+"""Featurizer: what a layer of a network makes of each row, as a column of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.ml import Transformer
+from pyspark.ml.param import TypeConverters
+from pyspark.ml.param.shared import HasInputCol, HasInputCols, HasOutputCol
+from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
+
+from farandole import _spark
+from farandole.data.schema import Columns
+from farandole.data.source import quoted
+from farandole.errors import InputError
+from farandole.features.cut import Cut
+from farandole.features.layers import Layers, layers
+from farandole.features.width import width
+from farandole.inference.models import Loaded, load_network
+from farandole.inference.udf import predict_udf
+from farandole.networks.declared import ragged_axes
+from farandole.spark.featurizer_io import FeaturizerReader, FeaturizerWriter
+from farandole.spark.io import is_trusting
+from farandole.spark.params import Row, boolean, declare, set_checked, text, whole
+from farandole.spark.prediction import by_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FOUND = "__farandole_features"
+
+ROWS: dict[str, Row] = {
+    "model": Row(TypeConverters.identity, "a module, a trained model, or a saved network's path"),
+    "layer": Row(text, "the name of the layer whose output is wanted"),
+    "pooling": Row(text, "'mean', 'max', 'flatten', or 'none' for a layer of vectors", "mean"),
+    "channelAxis": Row(whole, "1 or -1, where the channels of the output are, if that is unclear"),
+    "inputShape": Row(TypeConverters.toListInt, "what to make of a row, such as [3, 224, 224]"),
+    "batchSize": Row(TypeConverters.identity, "rows at once: a number, or 'auto'", "auto"),
+    "precision": Row(text, "'bfloat16' or 'int8'"),
+    "nulls": Row(text, "'error', or 'null' for null features where the input is null", "error"),
+    "allowPickle": Row(boolean, "let save() pickle what JSON can't describe", False),
+}
+
+
+@declare(ROWS)
+class FeaturizerParams(HasInputCol, HasInputCols, HasOutputCol):
+    """What a featurizer needs to know."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        for name, row in ROWS.items():
+            if row.has_default:
+                self._setDefault(**{name: row.default})
+
+    def value_of(self, name: str) -> Any:
+        """The value of a param; None where it has neither a value nor a default."""
+        return self.getOrDefault(name) if self.isDefined(name) else None
+
+    def chosen_inputs(self) -> list[str]:
+        """The columns that the network takes."""
+        one, several = self.isSet("inputCol"), self.isSet("inputCols")
+        if one == several:
+            raise InputError(f"Set inputCol or inputCols{', not both' if one else ''}.")
+        return list(self.getOrDefault("inputCols")) if several else [self.getOrDefault("inputCol")]
+
+
+class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featurizer"]):
+    """Adds a column with what one layer of a network gives for each row.
+
+    The network is left at that layer: what lies behind it is never computed.
+
+    Args:
+        **params: any param by name: `model` (a module, a trained model, or the path of a saved
+            one), `layer`, `inputCol` or `inputCols`, `outputCol`, `pooling`, `channelAxis`,
+            `inputShape`, `batchSize`, `precision`, `nulls`. `explainParams()` lists all of them.
+
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> print(Featurizer.layers(net))
+    layer  kind    output  parameters
+    0      Linear  8               40
+    1      ReLU    8                0
+    2      Linear  3               27
+    for one row of 4
+    >>> Featurizer(model=net, layer="1", inputCol="x", outputCol="features").getPooling()
+    'mean'
+    """
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__()
+        set_checked(self, params)
+
+    def setParams(self, **params: Any) -> Featurizer:
+        """Set several params at once."""
+        set_checked(self, params)
+        return self
+
+    @staticmethod
+    def layers(model: Any, inputShape: Sequence[int] | None = None) -> Layers:
+        """List the layers of a model, with what they give for one row; printed, a table."""
+        network, signature = load_network(model, allow_pickle=is_trusting())
+        return layers(network, input_shape=inputShape, signature=signature)
+
+    def loaded(self) -> Loaded:
+        """The network, and what it takes, if that is known."""
+        if not self.isSet("model"):
+            raise InputError("model is not set: Featurizer(model=...)")
+        network, signature = load_network(self.getModel(), allow_pickle=is_trusting())  # type: ignore[attr-defined]
+        known = signature is not None and signature.features and not self.isSet("inputShape")
+        return Loaded(network, signature if known else None)
+
+    def _transform(self, dataset: DataFrame) -> DataFrame:
+        from pyspark.ml.functions import array_to_vector
+        from pyspark.sql import functions as F
+
+        target = self._target(dataset.columns)
+        found = self._cut()
+        self._check_inputs(dataset, found)
+        size = width(found.network, self.value_of("inputShape"), found.signature)  # type: ignore[arg-type]
+        extract = self._udf(found, size).spark_udf(dataset.sparkSession)
+        columns = [F.col(quoted(name)) for name in self.chosen_inputs()]
+        rows = by_row(dataset).select("*", extract(*columns).alias(_FOUND))
+        vectors = F.when(F.col(_FOUND).isNotNull(), array_to_vector(F.col(_FOUND)))
+        about = {} if size is None else {"ml_attr": {"num_attrs": size}}
+        return rows.select("*", vectors.alias(target, metadata=about)).drop(_FOUND)
+
+    def _target(self, existing: Sequence[str]) -> str:
+        name = str(self.getOutputCol())
+        if name in existing:
+            raise InputError(
+                f"The column {name!r} exists already, but outputCol would write to it. Drop it, or "
+                "set outputCol to another name."
+            )
+        return name
+
+    def _cut(self) -> Loaded:
+        """The first part of the network, with the signature of the whole."""
+        network, signature = self.loaded()
+        if not self.isSet("layer"):
+            raise InputError(
+                "layer is not set. Featurizer.layers(model) lists those that there are."
+            )
+        pooling, axis = self.getOrDefault("pooling"), self.value_of("channelAxis")
+        return Loaded(
+            Cut(network, self.getOrDefault("layer"), pooling, channel_axis=axis), signature
+        )
+
+    def _check_inputs(self, dataset: DataFrame, found: Loaded) -> None:
+        names, signature = self.chosen_inputs(), found.signature
+        if signature is not None and len(signature.features) != len(names):
+            raise InputError(
+                f"The network takes {len(signature.features)} columns, in the order "
+                f"{', '.join(signature.features)}. Received: {', '.join(names)}"
+            )
+        axes = ragged_axes(found.network) or (0,) * len(names)
+        fitting = axes if len(axes) == len(names) else None
+        Columns(tuple(names)).check(_spark.arrow_schema(dataset), fitting)
+
+    def _udf(self, found: Loaded, size: int | None) -> Any:
+        shape, signature = self.value_of("inputShape"), found.signature
+        if signature is not None:
+            names = tuple(self.chosen_inputs())
+            signature = replace(
+                signature, features=names, head="identity", outputs=size or 1, thresholds=()
+            )
+        return predict_udf(
+            Loaded(found.network, signature),
+            output="raw",
+            batch_size=self.getOrDefault("batchSize"),
+            precision=self.value_of("precision"),
+            nulls=self.getOrDefault("nulls"),
+            input_shapes=None if shape is None else [tuple(shape)],
+        )
+
+    def write(self) -> MLWriter:
+        """A writer of a folder of safetensors and JSON."""
+        return FeaturizerWriter(self)
+
+    @classmethod
+    def read(cls) -> MLReader[Featurizer]:
+        """A reader that runs no code from the folder."""
+        return FeaturizerReader(cls)

@@ -1,0 +1,86 @@
+"""Saving and loading a Featurizer: its params, and its network as an artifact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.ml.util import DefaultParamsReader, MLReader
+
+from farandole.artifact import Artifact, Signature, describe
+from farandole.errors import ArtifactError
+from farandole.features.example import examples
+from farandole.inference.models import Loaded
+from farandole.networks.declared import ragged_axes
+from farandole.spark.io import (
+    Writer,
+    class_name,
+    is_trusting,
+    read_metadata,
+    reading,
+    write_metadata,
+    writing,
+)
+
+
+class FeaturizerWriter(Writer):
+    """Writes a Featurizer, with the whole network, so that other layers can be asked for later."""
+
+    def __init__(self, featurizer: Any) -> None:
+        super().__init__()
+        self._featurizer = featurizer
+
+    def saveImpl(self, path: str) -> None:
+        """The network first, then the metadata."""
+        stage = self._featurizer
+        pickles = bool(stage.getOrDefault("allowPickle"))
+        artifact = _artifact(stage.loaded(), stage.value_of("inputShape"), pickles)
+        plain = {p.name: value for p, value in stage._paramMap.items() if p.name != "model"}
+        with writing(self.sparkSession, path) as folder:
+            artifact.save(folder / "network", allow_pickle=pickles)
+        write_metadata(stage, path, self.sparkSession, plain)
+
+
+class FeaturizerReader(MLReader[Any]):
+    """Reads a Featurizer."""
+
+    def __init__(self, cls: type) -> None:
+        super().__init__()
+        self._cls = cls
+
+    def load(self, path: str) -> Any:
+        """Params, then the network."""
+        metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
+        with reading(self.sparkSession, path) as folder:
+            artifact = Artifact.load(folder / "network", allow_pickle=is_trusting())
+        stage = self._cls()
+        stage._resetUid(metadata["uid"])
+        DefaultParamsReader.getAndSetParams(stage, metadata)
+        known = artifact.signature if artifact.signature.features else None
+        stage._set(model=Loaded(artifact.network, known))
+        return stage
+
+
+_UNKNOWN = Signature(features=(), shapes=(), dtypes=(), head="identity", outputs=0)
+
+
+def _artifact(found: Loaded, input_shape: list[int] | None, pickles: bool) -> Artifact:
+    network, signature = found
+    if signature is None and describe(network) is None and not pickles:
+        signature = _of_example(found, input_shape)
+    return Artifact(network, signature or _UNKNOWN)
+
+
+def _of_example(found: Loaded, input_shape: list[int] | None) -> Signature:
+    """What a network of one's own class takes: it is saved as a program, which has to know."""
+    network = found.network
+    rows = list(examples(network, input_shape)) if ragged_axes(network) is None else []
+    if len(rows) != 1 or (input_shape is None and rows[0][0].dim() != 2):
+        raise ArtifactError(
+            f"To save a {type(network).__name__}, which is more than standard layers, the shape of "
+            "a row has to be known. Set inputShape; or set allowPickle=True if those who load this "
+            "trust you (loading a pickle runs code)."
+        )
+    shape, dtype = tuple(rows[0][0].shape[1:]), str(rows[0][0].dtype).removeprefix("torch.")
+    return Signature(
+        features=("input",), shapes=(shape,), dtypes=(dtype,), head="identity", outputs=1
+    )

@@ -1,0 +1,178 @@
+"""Freezing: layers that keep what they have learned elsewhere, for all epochs or the first ones.
+
+A frozen parameter gets no gradient, no weight decay and no optimizer state. A layer that is wholly
+frozen is at rest: in evaluation mode while the others train, so that the statistics of batch
+normalisation stay, and dropout is off. What was frozen before (`requires_grad=False`) stays
+as it is, in its own mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from farandole.errors import InputError
+from farandole.training.layers import check_known, head_of, is_under
+
+if TYPE_CHECKING:
+    from farandole.training.recipe import Recipe
+
+ALL_BUT_HEAD = "all but head"
+Freeze = str | Sequence[str] | None
+NOTHING_TO_TRAIN = "The network has no parameters to train (all of them are frozen)."
+
+
+@dataclass
+class Frozen:
+    """What a recipe has frozen of one network."""
+
+    parameters: list[nn.Parameter]
+    layers: list[nn.Module]
+    """Those at rest."""
+
+    @classmethod
+    def of(cls, network: nn.Module, freeze: Freeze) -> Frozen:
+        """Freeze a part of the network; None freezes nothing.
+
+        >>> network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        >>> frozen = Frozen.of(network, "all but head")
+        >>> [p.requires_grad for p in network.parameters()]
+        [False, False, True, True]
+        >>> frozen.thaw()
+        >>> all(p.requires_grad for p in network.parameters())
+        True
+        """
+        found = cls(_parameters(network, freeze), at_rest(network, freeze))
+        for parameter in found.parameters:
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        return found
+
+    def rest(self) -> None:
+        """Bring layers to rest, after the network was put into training mode."""
+        for layer in self.layers:
+            layer.eval()
+
+    def thaw(self) -> None:
+        """Let everything learn that could before."""
+        for parameter in self.parameters:
+            parameter.requires_grad_(True)
+        self.parameters, self.layers = [], []
+
+
+def at_rest(network: nn.Module, freeze: Freeze) -> list[nn.Module]:
+    """The layers that are wholly frozen, and all inside of them."""
+    if freeze is None:
+        return []
+    modules = [(name, module) for name, module in network.named_modules() if name]
+    if freeze == ALL_BUT_HEAD:
+        head = head_of(network)
+        if not head:  # the network itself
+            return []
+        return [m for name, m in modules if not is_under(name, head) and not is_under(head, name)]
+    frozen = set(_parameters(network, freeze))
+    found: dict[nn.Module, None] = {}
+    for name, module in modules:
+        own = set(module.parameters())
+        learns = any(p.requires_grad and p not in frozen for p in own)
+        if any(is_under(name, layer) for layer in freeze) or (own & frozen and not learns):
+            found |= dict.fromkeys(module.modules())
+    return list(found)
+
+
+def _parameters(network: nn.Module, freeze: Freeze) -> list[nn.Parameter]:
+    """The parameters to freeze: of those that several layers share, one layer decides."""
+    if freeze is None:
+        return []
+    named = list(network.named_parameters(remove_duplicate=False))
+    if freeze == ALL_BUT_HEAD:
+        head = head_of(network)
+        kept = {p for name, p in named if is_under(name, head)} if head else {p for _, p in named}
+        chosen = [p for _, p in named if p not in kept]
+    else:
+        chosen = [p for name, p in named if any(is_under(name, layer) for layer in freeze)]
+    return [p for p in dict.fromkeys(chosen) if p.requires_grad]
+
+
+def check_layers(network: nn.Module, recipe: Recipe) -> None:
+    """Raise if the recipe names layers that the network hasn't, or to no effect.
+
+    >>> from farandole.training.recipe import Recipe
+    >>> check_layers(nn.Linear(2, 1), Recipe(freeze="all but head"))
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: There is nothing to freeze: the head has all parameters that learn.
+    """
+    freeze, rates = recipe.freeze, recipe.learning_rates
+    if freeze is not None and freeze != ALL_BUT_HEAD:
+        check_known("freeze", freeze, network)
+    if rates is not None:
+        check_known("learning_rates", rates, network)
+    learning = {p for p in network.parameters() if p.requires_grad}
+    frozen = set(_parameters(network, freeze))
+    if freeze is not None:
+        if learning and not learning - frozen:
+            raise InputError(f"{NOTHING_TO_TRAIN} freeze={freeze!r} leaves none.")
+        if not frozen and not at_rest(network, freeze):
+            where = "the head has" if freeze == ALL_BUT_HEAD else f"outside of {freeze!r} are"
+            raise InputError(f"There is nothing to freeze: {where} all parameters that learn.")
+    if rates is not None:
+        _check_rates(network, rates, learning if recipe.unfreeze_at else learning - frozen)
+
+
+def _check_rates(
+    network: nn.Module, rates: Mapping[str, float], learning: set[nn.Parameter]
+) -> None:
+    named = network.named_parameters()
+    used = {layer_of(name, rates) for name, parameter in named if parameter in learning}
+    for layer in rates:
+        if layer not in used:
+            raise InputError(
+                f"learning_rates: nothing in {layer!r} learns at that rate, because its parameters "
+                "are frozen, or have rates of their own. Leave it out."
+            )
+
+
+def layer_of(name: str, layers: Mapping[str, Any]) -> str | None:
+    """The innermost of these layers that a parameter belongs to; None if it is in none.
+
+    >>> layer_of("blocks.0.weight", {"blocks": 0.1, "blocks.0": 0.2})
+    'blocks.0'
+    """
+    return max((layer for layer in layers if is_under(name, layer)), key=len, default=None)
+
+
+def check_options(recipe: Recipe) -> None:
+    """Raise for options of freezing that can't be meant, whatever the network."""
+    freeze, at = recipe.freeze, recipe.unfreeze_at
+    if isinstance(freeze, str) and freeze != ALL_BUT_HEAD:
+        raise InputError(
+            f"freeze must be {ALL_BUT_HEAD!r} or a list of layer names. Received: "
+            f"freeze={freeze!r}. For a layer of that name: freeze=[{freeze!r}]"
+        )
+    if freeze is not None and not isinstance(freeze, str) and not _are_names(freeze):
+        raise InputError(
+            f"freeze must be {ALL_BUT_HEAD!r} or a list of layer names, at least one. Received: "
+            f"freeze={freeze!r}"
+        )
+    if freeze is None and (at is not None or not recipe.cache_features):
+        name = "cache_features" if at is None else "unfreeze_at"
+        raise InputError(
+            f"{name} is for layers that are frozen: only with freeze. "
+            f"Received: {name}={getattr(recipe, name)!r}"
+        )
+    whole = isinstance(at, int) and not isinstance(at, bool)
+    if at is not None and not (whole and 2 <= at <= recipe.epochs):
+        raise InputError(
+            "unfreeze_at must be the first epoch in which everything learns, counted from 1: at "
+            f"least 2, and at most epochs={recipe.epochs}. Received: unfreeze_at={at!r}"
+        )
+
+
+def _are_names(value: Any) -> bool:
+    return (
+        isinstance(value, Sequence) and bool(value) and all(isinstance(one, str) for one in value)
+    )

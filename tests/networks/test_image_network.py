@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+from farandole.artifact import build, describe
+from farandole.errors import InputError
+from farandole.networks import EfficientNetLite0, InceptionV3, MobileNetV2, Ragged, ResNet
+from farandole.networks.image_network import ImageNetwork
+
+KINDS = [MobileNetV2, ResNet, InceptionV3, EfficientNetLite0]
+SMALL: dict[type[ImageNetwork], dict[str, Any]] = {
+    MobileNetV2: {"size": 40},
+    ResNet: {"size": 40, "depth": 18},
+    InceptionV3: {"size": 110},
+    EfficientNetLite0: {"size": 40},
+}
+NORMALS = {
+    MobileNetV2: lambda x: (
+        (x - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
+    ),
+    InceptionV3: lambda x: 2 * x - 1,
+    EfficientNetLite0: lambda x: (x * 255 - 127) / 128,
+}
+
+
+def small(kind: type[ImageNetwork], **options: Any) -> ImageNetwork:
+    return kind(**{"outputs": 4, "seed": 1, **SMALL[kind], **options}).eval()
+
+
+def photos(*sizes: tuple[int, int]) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return [torch.randint(0, 256, (*s, 3), dtype=torch.uint8, generator=generator) for s in sizes]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_row_does_not_depend_on_its_batch(kind: type[ImageNetwork]) -> None:
+    network = small(kind)
+    rows = photos((50, 70), (20, 33), (50, 70))
+    together = network(Ragged.of(rows, axes=2))
+    alone = [network(row.permute(2, 0, 1)[None])[0] for row in rows]
+    torch.testing.assert_close(together, torch.stack(alone), rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(together[0], together[1], rtol=1e-2)
+
+
+@pytest.mark.parametrize("kind", NORMALS)
+def test_pixels_are_normalised_as_the_weights_expect(kind: type[ImageNetwork]) -> None:
+    network = small(kind)
+    (photo,) = photos((network.size, network.size))
+    expected = NORMALS[kind](photo / 255).permute(2, 0, 1)[None]
+    for images in (
+        Ragged.of([photo], axes=2),
+        Ragged.of([photo / 255], axes=2),
+        photo.permute(2, 0, 1)[None],
+        (photo / 255).permute(2, 0, 1)[None],
+        (photo / 255).double().permute(2, 0, 1)[None],
+    ):
+        torch.testing.assert_close(network.prepared(images), expected)
+
+
+def test_squash_sees_the_edges_and_crop_does_not() -> None:
+    photo = torch.zeros(40, 80, 3)
+    photo[:, :20] = 1
+    rows = Ragged.of([photo], axes=2)
+    crop, squash = (small(MobileNetV2, fit=fit).prepared(rows) for fit in ("crop", "squash"))
+    assert len(crop[0, 0].unique()) == 1
+    assert len(squash[0, 0].unique()) > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_one_and_of_none_train(kind: type[ImageNetwork]) -> None:
+    network = small(kind, size=kind.smallest).train()
+    network(torch.rand(1, 3, 50, 50)).sum().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in network.parameters())
+    nothing = Ragged(torch.zeros(0, dtype=torch.uint8), torch.zeros(0, 2, dtype=torch.int64))
+    outputs = network(nothing)
+    outputs.sum().backward()
+    assert outputs.shape == (0, 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_head_is_the_last_layer(kind: type[ImageNetwork]) -> None:
+    head = small(kind).get_submodule(kind.head)
+    assert isinstance(head, torch.nn.Linear)
+    assert head.out_features == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_network_survives_json_and_copies(kind: type[ImageNetwork]) -> None:
+    network = small(kind, fit="squash", dropout=0.1)
+    description = describe(network)
+    assert description is not None
+    again = build(json.loads(json.dumps(description)))
+    images = torch.rand(2, 3, 50, 60)
+    # The same seed, so the same weights.
+    torch.testing.assert_close(again.eval()(images), network(images))
+    torch.testing.assert_close(copy.deepcopy(network)(images), network(images))
+    torch.testing.assert_close(pickle.loads(pickle.dumps(network))(images), network(images))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arguments_are_documented_and_kept(kind: type[ImageNetwork]) -> None:
+    network = kind()
+    for name, parameter in inspect.signature(kind).parameters.items():
+        assert f"    {name}: " in (kind.__doc__ or "")
+        assert getattr(network, name) == parameter.default
+
+
+def test_half_precision(bfloat16: torch.autocast) -> None:
+    network = small(MobileNetV2)
+    rows = Ragged.of(photos((50, 70)), axes=2)
+    with bfloat16, torch.no_grad():
+        assert bool(network(rows).isfinite().all())
+    assert network.bfloat16().prepared(rows).dtype == torch.bfloat16
+    assert network.prepared(torch.rand(1, 3, 9, 9).bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: MobileNetV2(size=32), "size must be a whole number ≥ 33. Received: size=32"),
+        (lambda: InceptionV3(size=100), "≥ 107"),
+        (lambda: MobileNetV2(fit="crup"), "no fit 'crup'. Did you mean 'crop'"),
+        (lambda: MobileNetV2(outputs=0), "Received: outputs=0"),
+        (lambda: ResNet(19), "depth must be one of 18, 34, 50, 101, 152. Received: depth=19"),
+        (lambda: ResNet(18)(torch.zeros(1, 1, 9, 9)), r"Received: .*shape \(1, 9, 9\)"),
+        (lambda: ResNet(18)(Ragged.of([torch.zeros(9, 9)], axes=2)), r"takes Ragged images"),
+    ],
+)
+def test_wrong_arguments(make: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        make()

@@ -1,0 +1,246 @@
+"""Frozen layers see each row once, where that makes no difference: the same results as without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests.training import oracle
+from tests.training.backbones import Backbone, by_hand, group
+from tests.training.trial import FEATURES, ROWS, TABLE, assert_same, train
+from torch import nn
+from torch.nn import functional as F
+
+from farandole import TrainingResult, networks
+from farandole.data.drive import Drive
+from farandole.training import FeaturesCached
+from farandole.training.cut import cuts
+from farandole.training.freezing import Frozen
+
+
+class Counting(nn.Linear):
+    """Counts the rows it sees, in eval mode or not."""
+
+    seen = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        Counting.seen += len(x)
+        return super().forward(x)
+
+
+def counted(network: nn.Module, **options: Any) -> tuple[int, TrainingResult]:
+    Counting.seen = 0
+    result = train(network, **options)
+    return Counting.seen, result
+
+
+def deep(*tail: nn.Module) -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return nn.Sequential(Counting(4, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), *tail)
+
+
+def test_rows_go_through_the_body_once_not_once_an_epoch() -> None:
+    """All rows, those to validate on too; a few more to find out whether it may be done."""
+    network = deep(nn.Linear(8, 3))
+    options: dict[str, Any] = {"freeze": "all but head", "validation": 0.3}
+    once, _ = counted(network, epochs=1, **options)
+    often, cached = counted(network, epochs=6, **options)
+    assert ROWS <= once == often <= ROWS + 20
+    usual, uncached = counted(network, epochs=6, cache_features=False, **options)
+    assert usual >= 6 * ROWS
+    assert_alike(cached, uncached)
+    assert "features" in cached.seconds
+    assert "features" not in uncached.seconds
+
+
+def assert_alike(one: TrainingResult, other: TrainingResult) -> None:
+    timings = ["seconds", "rows_per_second"]
+    pd.testing.assert_frame_equal(
+        one.history.drop(columns=timings), other.history.drop(columns=timings), rtol=1e-4
+    )
+    np.testing.assert_allclose(one.steps["loss"], other.steps["loss"], rtol=1e-4)
+    assert one.signature == other.signature
+    assert repr(one.network) == repr(other.network)
+    for (name, a), b in zip(
+        one.network.state_dict().items(), other.network.state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"validation": 0.2, "patience": 1, "epochs": 8},
+        {"class_weights": [1, 2, 3], "weight": "weight", "accumulation": 2},
+        {"shuffle": False, "schedule": "cosine", "warmup": 2, "clip_norm": 0.1},
+        {"optimizer": "lbfgs", "learning_rate": 1e-3, "validation": 0.2},
+        {"learning_rates": {"4.bias": 0.01}},
+        {"precision": "bfloat16"},
+    ],
+    ids=["validation", "weights", "order", "solver", "rates", "bfloat16"],
+)
+def test_the_same_as_without(options: dict[str, Any]) -> None:
+    network = deep(nn.Linear(8, 3))
+    options = {"freeze": "all but head", **options}
+    seen, cached = counted(network, **options)
+    assert seen <= ROWS + 20
+    uncached = train(network, cache_features=False, **options)
+    if options.get("precision"):
+        np.testing.assert_allclose(cached.steps["loss"], uncached.steps["loss"], rtol=0.02)
+    else:
+        assert_alike(cached, uncached)
+
+
+class Cut(nn.Module):
+    """A body and a head, and what may come between and behind them."""
+
+    def __init__(self, between: Any = None, behind: Any = None, own: bool = False) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(2)
+            self.body = nn.Sequential(Counting(4, 8), nn.Tanh())
+            self.head = nn.Linear(8, 3)
+        self.between, self.behind = between, behind
+        self.register_buffer("calls", torch.zeros(()))
+        self.own = own
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.body(x)
+        if self.own and self.training:
+            self.calls += 1
+        if self.between is not None:
+            found = self.between(found, self.training)
+        found = self.head(found)
+        return found if self.behind is None else self.behind(found)
+
+
+def drop_little(x: torch.Tensor, training: bool) -> torch.Tensor:
+    return F.dropout(x, 1e-4, training)
+
+
+def centre(x: torch.Tensor, training: bool) -> torch.Tensor:
+    return x - x.mean(0)
+
+
+def double_in_training(x: torch.Tensor, training: bool) -> torch.Tensor:
+    return x * 2 if training else x
+
+
+def far_above(x: torch.Tensor) -> torch.Tensor:
+    return x.clamp(-1e6, 1e6)
+
+
+def far_above_in_place(x: torch.Tensor) -> torch.Tensor:
+    return x.clamp_(-1e6, 1e6)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        Cut(drop_little),
+        Cut(centre),
+        Cut(double_in_training),
+        Cut(behind=far_above),
+        Cut(behind=far_above_in_place),
+        Cut(own=True),
+    ],
+    ids=["random", "batch", "mode", "behind", "behind, in place", "buffer"],
+)
+def test_where_it_would_make_a_difference_it_is_not_done(network: Cut) -> None:
+    seen, result = counted(network, freeze="all but head", epochs=3)
+    assert seen >= 3 * ROWS
+    uncached = train(network, freeze="all but head", epochs=3, cache_features=False)
+    assert_alike(result, uncached)
+    assert torch.equal(result.network.calls, uncached.network.calls)  # type: ignore[arg-type]
+
+
+def test_a_plain_cut_is_done() -> None:
+    assert counted(Cut(), freeze="all but head", epochs=3)[0] <= ROWS + 20
+
+
+@pytest.mark.parametrize(
+    ("network", "freeze"),
+    [
+        (deep(nn.Dropout(0.5), nn.Linear(8, 3)), ["0", "2"]),
+        (deep(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Linear(8, 3)), ["0", "2"]),
+        (deep(nn.Sequential(nn.Dropout(0.5), nn.Linear(8, 3))), ["0", "2"]),
+    ],
+    ids=["dropout in front", "several layers", "a head with dropout"],
+)
+def test_dropout_and_norms_in_the_tail(network: nn.Module, freeze: list[str]) -> None:
+    """The tail may be random: it draws the same numbers as without a cache."""
+    seen, result = counted(network, freeze=freeze, epochs=3, optimizer="sgd")
+    assert seen <= ROWS + 40
+    uncached = train(network, freeze=freeze, epochs=3, cache_features=False, optimizer="sgd")
+    assert_alike(result, uncached)
+
+
+def test_against_a_loop_by_hand() -> None:
+    network = Backbone()
+    events: list[Any] = []
+    result = train(network, freeze="all but head", observer=events.append)
+    assert_same(result, by_hand(network, lambda n: [group(n.classifier)], at_rest=["body", "norm"]))
+    told = [event for event in events if isinstance(event, FeaturesCached)]
+    assert (told[0].rows, told[-1].rows, told[-1].of) == (0, ROWS, ROWS)
+
+
+def test_images_of_any_size() -> None:
+    random = np.random.default_rng(0)
+    sizes = random.integers(5, 12, (60, 2))
+    images = [random.random(tuple(size)).astype(np.float32).tolist() for size in sizes]
+    table = pd.DataFrame({"features": images, "label": random.integers(0, 3, 60)})
+    network = networks.CNN(channels=1, outputs=3, filters=(4,), batch_norm=True, seed=1)
+    calls: list[int] = []
+    hook = nn.modules.module.register_module_forward_hook(
+        lambda module, *_: calls.append(1) if isinstance(module, nn.Conv2d) else None
+    )
+    try:
+        cached = train(network, table, freeze="all but head", epochs=5, batch_size=10)
+    finally:
+        hook.remove()
+    assert len(calls) < 10, "not once a batch"
+    options: dict[str, Any] = {"epochs": 5, "batch_size": 10, "cache_features": False}
+    assert_alike(cached, train(network, table, freeze="all but head", **options))
+
+
+def test_a_full_disk_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = deep(nn.Linear(8, 3))
+    append = Drive.append
+
+    def full(self: Drive, array: Any) -> None:
+        if array.shape[1:] == (8,):
+            raise OSError("No space left on device")
+        append(self, array)
+
+    monkeypatch.setattr(Drive, "append", full)
+    seen, result = counted(network, freeze="all but head", epochs=3)
+    assert seen >= 3 * ROWS
+    monkeypatch.undo()
+    assert_alike(result, train(network, freeze="all but head", epochs=3))
+
+
+def test_nothing_behind_the_cut_is_computed() -> None:
+    network = deep(nn.Linear(8, 3))
+    (cut, *_) = cuts(network, Frozen.of(network, "all but head"))
+    assert cut.tail is network[4]
+    network[4].register_forward_pre_hook(lambda *_: pytest.fail("behind the cut"))
+    seen: list[torch.Tensor] = []
+    network[4]._forward_pre_hooks.clear()
+    network[4].register_forward_hook(lambda *_: seen.append(FEATURES))
+    with torch.no_grad():
+        reached = cut.reach(network, [FEATURES])
+        torch.testing.assert_close(reached, network[:4](FEATURES))
+    assert seen == []
+    assert len(network[4]._forward_pre_hooks) == 0
+
+
+def test_rows_are_not_changed() -> None:
+    before = oracle.tensors(TABLE)[0].clone()
+    network = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 8), nn.Linear(8, 3))
+    result = train(network, freeze="all but head")
+    assert_alike(result, train(network, freeze="all but head", cache_features=False))
+    assert torch.equal(oracle.tensors(TABLE)[0], before)
