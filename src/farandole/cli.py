@@ -1,14 +1,16 @@
-"""The command line: `farandole doctor`, `farandole demo`, `farandole explain`."""
+"""The command line: `farandole doctor`, `demo`, `explain` and `predict`."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from farandole import __version__
-from farandole.errors import FarandoleError
+from farandole.errors import FarandoleError, InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +57,46 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("topic", nargs="?", metavar="TOPIC", help="without one: all there are")
     explain.add_argument("--output", default="farandole-explain", help="folder for the picture")
     explain.set_defaults(command=_explain)
+
+    _add_predict(commands)
     return parser
+
+
+def _add_predict(commands: Any) -> None:
+    predict = commands.add_parser(
+        "predict",
+        help="apply a network to the rows of files, or to photos; no Spark",
+        description="Apply a network to the rows of files, or to photos, and write a Parquet file. "
+        "Rows come out in their order. The file appears when it is complete, or not at all. "
+        "Photos that are broken become rows with an error.",
+        epilog="example: farandole predict --model net/ --input photos/ --output out.parquet "
+        "--answer topk --k 3 --labels names.txt",
+    )
+    add = predict.add_argument
+    add("--model", required=True, help="a saved folder, or a .pt2, TorchScript or .onnx file")
+    add("--input", required=True, help="Parquet, CSV, JSON lines, Arrow or photos: file or folder")
+    add("--output", required=True, help="the Parquet file to write")
+    add("--features", metavar="A,B", help="columns to predict from, if not the network's own")
+    add("--keep", default="all", metavar="A,B", help='columns to write as well: "all", "none", …')
+    add("--column", default="prediction", metavar="NAME", help="the column of answers")
+    kinds = "prediction, class, probability, raw, topk or all"
+    add("--answer", default="prediction", metavar="KIND", help=kinds)
+    add("--k", type=int, default=5, metavar="N", help="how many classes topk gives (5)")
+    add("--labels", metavar="FILE", help="names of classes: a line each, or a list in a .json")
+    add("--nulls", default="error", help="what a null leads to: an error, or null as its answer")
+    add("--head", help="of a network without a signature: softmax, sigmoid, identity …")
+    add("--batch-size", type=_auto, default="auto", metavar="N", help="rows at once (auto)")
+    add("--precision", help="bfloat16 or int8, if not the network's own")
+    add("--workers", type=_auto, default="auto", metavar="N", help="threads (one a core)")
+    add("--overwrite", action="store_true", help="replace an output that exists")
+    add("--quiet", action="store_true", help="show no progress")
+    add("--allow-pickle", action="store_true", help="load a pickled network, which runs code")
+    predict.set_defaults(command=_predict)
+
+
+def _auto(text: str) -> int | str:
+    """A number, or the word for letting the program choose."""
+    return text if text == "auto" else int(text)
 
 
 def _doctor(options: argparse.Namespace) -> int:
@@ -98,6 +139,48 @@ def _explain(options: argparse.Namespace) -> int:
     path = explain(options.topic, options.output)
     print(f"The picture: {path}")
     return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    import farandole
+
+    done = farandole.predict(
+        options.model,
+        options.input,
+        options.output,
+        features=_names(options.features) if options.features else None,
+        keep="all" if options.keep == "all" else _names(options.keep),
+        column=options.column,
+        answer=options.answer,
+        k=options.k,
+        labels=_labels(options.labels) if options.labels else (),
+        nulls=options.nulls,
+        head=options.head,
+        batch_size=options.batch_size,
+        precision=options.precision,
+        num_workers=options.workers,
+        overwrite=options.overwrite,
+        progress=not options.quiet,
+        allow_pickle=options.allow_pickle,
+    )
+    print(done)
+    return 0
+
+
+def _names(text: str) -> list[str]:
+    """Columns between commas; the word for none of them."""
+    return [] if text == "none" else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _labels(path: str) -> list[str]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        found = json.loads(text) if path.endswith(".json") else text.splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(f"The labels can't be read: {error}") from error
+    if not isinstance(found, list):
+        raise InputError(f"{path!r} must hold a list of labels. Received: {type(found).__name__}")
+    return [str(label) for label in found]
 
 
 if __name__ == "__main__":

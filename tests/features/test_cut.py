@@ -20,7 +20,7 @@ from farandole.errors import InputError
 from farandole.features.cut import Cut
 from farandole.inference.onnx_file import OnnxNetwork
 from farandole.inference.script import Script
-from farandole.networks import CNN, GNN, MLP, RNN
+from farandole.networks import CNN, GNN, MLP, RNN, ResNet
 from farandole.networks.declared import ragged_axes, takes_gray
 from farandole.ragged import Ragged
 
@@ -304,6 +304,20 @@ def test_an_image_gives_what_it_would_alone(layer: str, pooling: str) -> None:
             assert close(features[None], expected)
     with pytest.raises(InputError, match="rows differ in size"):
         Cut(network, "blocks.0", "flatten")(Ragged.of(images, axes=2))
+
+
+def test_networks_that_resize_take_all_sizes_at_once() -> None:
+    network = ResNet(18, outputs=2, size=64, seed=0).eval()
+    random = torch.Generator().manual_seed(1)
+    images = [torch.rand(h, w, 3, generator=random) for h, w in [(40, 30), (64, 64), (20, 70)]]
+    calls: list[int] = []
+    network.register_forward_pre_hook(lambda module, arguments: calls.append(1))
+    cut = Cut(network, "layer2", "flatten")
+    with torch.no_grad():
+        together = cut(Ragged.of(images, axes=2))
+        assert len(calls) == 1
+        alone = [cut(Ragged.of([image], axes=2))[0] for image in images]
+    assert torch.allclose(together, torch.stack(alone), atol=1e-4)
 
 
 def test_sequences_of_any_length() -> None:

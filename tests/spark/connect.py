@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import StandardScaler
 from pyspark.ml.functions import array_to_vector
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.spark.samples import frame, small_network
 
 from farandole.errors import InputError, NotEnoughSlots
-from farandole.spark import TorchEstimator, TorchModel
+from farandole.spark import Featurizer, TorchEstimator, TorchModel, read_images
 from farandole.spark.classification import (
     MultilayerPerceptronClassificationModel,
     MultilayerPerceptronClassifier,
@@ -67,6 +68,16 @@ def estimate(spark: SparkSession, folder: Path) -> None:
     perceptron.write().save(str(folder / "perceptron"))
     again = MultilayerPerceptronClassificationModel.load(str(folder / "perceptron"))
     assert again.weights == perceptron.weights
+
+    featurizer = Featurizer(model=small_network(), layer="1", inputCol="features", outputCol="h")
+    featurizer.write().save(str(folder / "featurizer"))
+    hidden = Featurizer.load(str(folder / "featurizer")).transform(data).orderBy("id").collect()
+    found["hidden"] = [row.h.toArray().tolist() for row in hidden]
+    (folder / "photos").mkdir()
+    Image.new("RGB", (5, 4), "red").save(folder / "photos" / "red.png")
+    (folder / "photos" / "empty.png").touch()
+    photos = read_images(spark, str(folder / "photos")).orderBy("path").collect()
+    found["photos"] = [(row.error, row.image and row.image.height) for row in photos]
 
     many = estimator.copy({estimator.numWorkers: 3})
     found["slots"] = refused(many, data, NotEnoughSlots)

@@ -41,6 +41,10 @@ def test_connect_does_as_classic_spark_does(spark: SparkSession, tmp_path: Path)
     with torch.no_grad():
         scores = network(torch.tensor(classes()[0]))
     np.testing.assert_allclose(found["raw"], scores, rtol=0, atol=1e-6)
+    with torch.no_grad():
+        hidden = small_network()[:2](torch.tensor(classes()[0]))
+    np.testing.assert_allclose(found["hidden"], hidden, rtol=0, atol=1e-6)
+    assert found["photos"] == [["an empty file", None], [None, 4]]
     assert "3 workers" in found["slots"]
     assert "'label': " in found["label"]
     assert "outside of 0 … 2" in found["label"]

@@ -50,7 +50,7 @@ RENAMED = {
 ODD = {"shuffle": False, "progress": False, "restoreBest": False, "stopOnNan": False, "loss": "mse"}
 ODD |= {"featuresCols": ["a", "b"], "labelCols": ["c"], "initialWeights": {"w": 1}}
 ODD |= {"schedulePer": "epoch", "precision": "bfloat16", "monitor": "train_loss"}
-ODD |= {"monitorMode": "max", "syncBatchNorm": True}
+ODD |= {"monitorMode": "max", "syncBatchNorm": True, "cacheFeatures": False}
 ODD |= {"weightCol": "w", "validationIndicatorCol": "v"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 from collections.abc import Callable
@@ -124,19 +123,32 @@ def test_files_that_are_no_pictures_are_rows(
 ) -> None:
     whole = (photos / "inside" / "more" / "photo.jpg").read_bytes()
     (photos / "truncated.jpg").write_bytes(whole[: len(whole) // 2])
-    (photos / "empty.png").touch()
+    (photos / "empty file.png").touch()
     (photos / "notes.txt").write_text("no picture")
     (photos / "bomb.png").write_bytes(bomb())
     (photos / "large.tiff").write_bytes(bytes(20_000))
     monkeypatch.setattr(images, "_LARGEST_FILE", 15_000)
-    found = rows(read_images(spark, str(photos), size=8))
+    setting = "spark.sql.sources.binaryFile.maxLength"
+    spark.conf.set(setting, "15000")  # above this, Spark fails if it is asked for the content
+    try:
+        found = rows(read_images(spark, photos, size=8))
+    finally:
+        spark.conf.unset(setting)
     errors = {name: row.error for name, row in found.items() if row.image is None}
-    assert sorted(errors) == ["bomb.png", "empty.png", "large.tiff", "notes.txt", "truncated.jpg"]
-    assert errors["empty.png"] == "an empty file"
+    assert sorted(errors) == [
+        "bomb.png",
+        "empty file.png",
+        "large.tiff",
+        "notes.txt",
+        "truncated.jpg",
+    ]
+    assert errors["empty file.png"] == "an empty file"
     assert errors["notes.txt"] == "UnidentifiedImageError: cannot identify image file"
-    assert errors["truncated.jpg"].startswith("OSError: image file is truncated")
+    assert errors["truncated.jpg"].startswith("OSError: ")
+    assert "runcated" in errors["truncated.jpg"]
     assert "DecompressionBomb" in errors["bomb.png"]
     assert errors["large.tiff"] == "a file of 20000 bytes, more than 15000"
+    assert found["empty file.png"].path == f"file:{photos}/empty file.png"
     assert all((row.image is None) == (row.error is not None) for row in found.values())
     assert len(found) == 9
 
@@ -153,10 +165,10 @@ def test_where_to_look(spark: SparkSession, photos: Path, tmp_path: Path) -> Non
     assert set(top) == {"color.png", "gray.png"}
     pattern = rows(read_images(spark, [f"{photos}/*.png", f"{photos}/inside/more"]))
     assert set(pattern) == {"color.png", "gray.png", "photo.jpg"}
-    with pytest.raises(InputError, match="nothing at .*nowhere"):
+    with pytest.raises(InputError, match=r"nothing at .*nowhere"):
         read_images(spark, str(tmp_path / "nowhere"))
     (tmp_path / "bare" / "folder").mkdir(parents=True)
-    with pytest.raises(InputError, match="no files in .*bare"):
+    with pytest.raises(InputError, match=r"no files in .*bare"):
         read_images(spark, str(tmp_path / "bare"))
 
 
@@ -179,13 +191,3 @@ def test_options_are_checked_before_anything_is_read(
 ) -> None:
     with pytest.raises(InputError, match=complaint):
         read_images(spark, "/nowhere", **options)
-
-
-def test_decoded_pictures_are_handed_on_by_the_megabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    file = io.BytesIO()
-    picture(100, 100, 3).save(file, "PNG")
-    batch = pa.RecordBatch.from_pydict({"path": ["a"] * 10, "content": [file.getvalue()] * 10})
-    monkeypatch.setattr(images, "_BATCH_BYTES", 70_000)
-    reader = images._Reader(size=None, crop=False, scale=None, gray=False)
-    sizes = [len(found) for found in reader.read(iter([batch, batch]))]
-    assert sizes == [3, 3, 3, 3, 3, 3, 2]

@@ -75,6 +75,25 @@ def test_none_stands_for_not_set() -> None:
     assert estimator.setClipNorm(None).getClipNorm() is None
 
 
+def test_params_of_fine_tuning() -> None:
+    estimator = TorchEstimator(freeze="all but head", unfreezeAt=3.0, cacheFeatures=False)
+    estimator.setLearningRates({"features": 1e-4})
+    assert estimator.getFreeze() == "all but head"
+    assert estimator.getUnfreezeAt() == 3
+    assert not estimator.getCacheFeatures()
+    options = estimator.setFreeze(["features"]).recipe_options()
+    assert options["freeze"] == ["features"]
+    assert options["unfreeze_at"] == 3
+    assert options["learning_rates"] == {"features": 1e-4}
+    assert options["cache_features"] is False
+    cleared = estimator.setParams(freeze=None, unfreezeAt=None, learningRates=None)
+    assert [cleared.getFreeze(), cleared.getUnfreezeAt(), cleared.getLearningRates()] == [None] * 3
+    with pytest.raises(TypeError, match="cacheFeatures"):
+        TorchEstimator(cacheFeatures="no")
+    with pytest.raises(TypeError, match="unfreezeAt"):
+        TorchEstimator(unfreezeAt="later")
+
+
 def test_misspelt_names_get_a_suggestion() -> None:
     with pytest.raises(InputError, match=r"TorchEstimator has no param 'learning_rate'\. .*Rate'"):
         TorchEstimator(learning_rate=0.1)

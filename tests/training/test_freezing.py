@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 from tests.training import oracle
-from tests.training.backbones import Backbone, Named, by_hand, group
+from tests.training.partial_oracle import by_hand, group
+from tests.training.subjects import Backbone, Named
 from tests.training.trial import FEATURES, LABELS, ROWS, assert_same, train
 from torch import nn
 from torch.nn import functional as F

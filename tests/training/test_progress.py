@@ -11,6 +11,7 @@ from farandole.training import (
     Caution,
     EpochEnded,
     Event,
+    FeaturesCached,
     StepEnded,
     TrainingEnded,
     TrainingStarted,
@@ -73,6 +74,22 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     text = screen.getvalue()
     assert "79,510 parameters" in text
     assert "done in 1.5 s: all epochs done" in text
+
+
+def test_the_pass_over_frozen_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [FeaturesCached(rows=rows, of=900) for rows in (0, 300, 900)]
+    lines: list[str] = []
+    plain = PlainProgress(lines.append)
+    for event in seen:
+        plain(event)
+    assert lines == ["frozen layers see each row once: 900 of the first worker"]
+    bar = BarProgress()
+    for event in seen[:2]:
+        bar(event)
+    assert (bar._bar.tasks[0].completed, bar._bar.tasks[0].total) == (300, 900)
+    bar(EVENTS[0])
+    bar.close()
+    assert (bar._bar.tasks[0].completed, bar._bar.tasks[0].total) == (0, 8)
 
 
 def test_nothing_is_shown_when_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:

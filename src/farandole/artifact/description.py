@@ -26,6 +26,7 @@ _OURS: dict[str, type[nn.Module]] = {
         networks.MobileNetV2,
         networks.ResNet,
         networks.RNN,
+        networks.SentenceEncoder,
     )
 }
 _MISSING = object()

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from farandole.artifact.signature import Signature
-from farandole.errors import ArtifactError
+from farandole.errors import ArtifactError, InputError
 
 _FILES = re.compile(
     r"archive_format|archive_version|byteorder|\.data/\w+|models/model\.json"
@@ -34,6 +34,7 @@ _OPERATIONS = re.compile(
     r"|torch\.ops\.higher_order\.(cond|while_loop|scan|map_impl|wrap_with_\w+)"
     r"|_operator\.(getitem|add|sub|mul|truediv|floordiv|mod|pow|neg|eq|ne|lt|le|gt|ge|and_|or_|not_)"
 )
+_TEXT = re.compile(r"[\w .,:+-]*")  # no quotes: torch puts it between those, into code that it runs
 _SYMPY_TEXT = re.compile(r"\w+|[\d.e+-]+")
 
 
@@ -56,7 +57,9 @@ def write_program(network: nn.Module, signature: Signature, path: Path) -> None:
 def read_program(path: Path) -> nn.Module:
     """The program as a module that predicts."""
     check_program(path)
-    return Program(torch.export.load(path))
+    program = torch.export.load(path)
+    program._guards_code = []  # Python code about the sizes of inputs, not to be run
+    return Program(program)
 
 
 def check_program(path: Path) -> None:
@@ -77,6 +80,7 @@ class Program(nn.Module):
         super().__init__()
         self.program = exported.module()
         self._exported = exported
+        self.training = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to Spark's workers as an archive: the module of a program doesn't pickle."""
@@ -86,7 +90,13 @@ class Program(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """Apply the program."""
-        return self.program(*inputs)
+        try:
+            return self.program(*inputs)
+        except AssertionError as error:  # the sizes and types that it was exported for
+            raise InputError(
+                f"The exported program can't take these rows ({error}). For any number of rows, "
+                'export it with dynamic_shapes=({0: torch.export.Dim("rows")},).'
+            ) from error
 
     def train(self, mode: bool = True) -> Program:
         """Refuse."""
@@ -135,8 +145,8 @@ def _complaints_about(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
         if node.get("use_pickle"):
             yield "it holds a pickle"
-        if node.get("guards_code"):
-            yield "it holds Python code"
+        if isinstance(node.get("as_string"), str) and not _TEXT.fullmatch(node["as_string"]):
+            yield f"it has the text {node['as_string']!r}"
         if isinstance(node.get("expr_str"), str) and not _is_plain(node["expr_str"]):
             yield f"it has the expression {node['expr_str']!r}"
         target = node.get("target")

@@ -47,15 +47,18 @@ def eager(network: nn.Module) -> nn.Module:
 
 def layer_of(network: nn.Module, name: str) -> nn.Module:
     """The layer of that name."""
-    found = {key: module for key, module in network.named_modules(remove_duplicate=False) if key}
-    if isinstance(layer := found.get(name), nn.Module):
-        return layer
+    if name:
+        try:
+            return network.get_submodule(name)
+        except AttributeError:
+            pass
+    found = [key for key, _ in network.named_modules(remove_duplicate=False) if key]
     if not found:
         raise InputError(
             f"This {type(network).__name__} has no layers inside: apply it as it is. "
             f"Received: layer={name!r}"
         )
-    shown = ", ".join(list(found)[:_MOST_LISTED])
+    shown = ", ".join(found[:_MOST_LISTED])
     more = len(found) - _MOST_LISTED
     rest = f" and {more} more, which farandole.features.layers(network) lists" if more > 0 else ""
     hint = suggestion(name, found)

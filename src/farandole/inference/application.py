@@ -74,7 +74,7 @@ def as_features(columns: Sequence[Any], predictor: Predictor) -> Sequence[Any]:
     if not pa.types.is_struct(kind) or is_vector(kind) or is_image(kind):
         return columns
     fields = [field.name for field in kind]
-    names = predictor.known_signature.features if predictor.known_signature else fields
+    names = predictor.signature.features if predictor.signature else fields
     missing = [name for name in names if name not in fields]
     if missing:
         raise InputError(

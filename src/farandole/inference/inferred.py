@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
+import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.artifact.fitting import fitted, floating_of
+from farandole.artifact.fitting import fitted
+from farandole.artifact.signature import Shape
 from farandole.data.columns import BadColumn, to_numpy
 from farandole.data.ragged_columns import RaggedArray
 from farandole.errors import InputError
+from farandole.inference.nulls import UnusableInput
 from farandole.inference.varying import ragged_column
 from farandole.networks.declared import ragged_axes, takes_gray
+
+Layout = tuple[tuple[Shape, str], ...]
+"""The shape of a row and the type of its values, for each column."""
 
 _LAST_LAYERS: dict[type[nn.Module], str] = {
     nn.Softmax: "probabilities",
@@ -24,52 +29,80 @@ _LAST_LAYERS: dict[type[nn.Module], str] = {
 }
 
 
+@dataclass(frozen=True)
+class FirstRows:
+    """The first row of each column, and what it looks like."""
+
+    rows: list[Any]
+    layout: Layout
+
+    @classmethod
+    def of(cls, network: nn.Module, columns: Sequence[Any]) -> FirstRows:
+        """Of columns that have at least one row, NumPy's or Arrow's."""
+        axes = ragged_axes(network) or (0,) * len(columns)
+        if len(axes) != len(columns):
+            raise InputError(f"The network takes {len(axes)} columns. Received: {len(columns)}")
+        gray = takes_gray(network)
+        rows = [
+            _first_row(name, column, count, gray=gray)
+            for name, column, count in zip(names_for(columns), columns, axes, strict=True)
+        ]
+        return cls(rows, tuple(map(_look, rows)))
+
+    def sizes(self) -> dict[str, list[tuple[int, ...]]]:
+        """How large the first rows are, in columns where that varies."""
+        return {
+            name: [tuple(row.sizes[0].tolist())]
+            for name, row in zip(names_for(self.rows), self.rows, strict=True)
+            if isinstance(row, RaggedArray)
+        }
+
+
 def inferred(
     network: nn.Module,
-    columns: Sequence[Any],
-    names: Sequence[str] = (),
+    first: FirstRows,
     *,
-    head: str = "softmax",
+    head: str | None = None,
     shapes: Sequence[tuple[int, ...]] | None = None,
 ) -> Signature:
-    """A signature that fits the network and these columns, NumPy's or Arrow's.
+    """A signature that fits the network and columns which begin with these rows.
 
     Args:
         network: what will be given the columns.
-        columns: at least one row of each.
-        names: how to call them in errors.
-        head: how outputs become predictions.
+        first: their first rows.
+        head: how outputs become predictions; None: as they look.
         shapes: what to make of a row of each column, where that isn't its own shape.
 
-    >>> inferred(nn.Linear(2, 3), [np.zeros((1, 2), np.float32)]).outputs
+    >>> network = nn.Linear(2, 3)
+    >>> inferred(network, FirstRows.of(network, [np.zeros((1, 2), np.float32)])).outputs
     3
     """
-    names = names or [f"argument {number + 1}" for number in range(len(columns))]
-    axes = ragged_axes(network) or (0,) * len(columns)
-    if len(axes) != len(columns):
-        raise InputError(f"The network takes {len(axes)} columns. Received: {len(columns)}")
-    rows = [
-        _first_row(name, column, count, gray=takes_gray(network))
-        for name, column, count in zip(names, columns, axes, strict=True)
-    ]
-    found = [_shape(row) for row in rows]
-    values = [row.values if isinstance(row, RaggedArray) else row for row in rows]
+    found = [shape for shape, _ in first.layout]
     signature = Signature(
-        features=tuple(names),
-        shapes=tuple(_reshaped(found, shapes) if shapes else found),
-        dtypes=tuple(str(array.dtype) for array in values),
-        head=head,
+        features=names_for(found),
+        shapes=tuple(found if shapes is None else _reshaped(found, shapes)),
+        dtypes=tuple(dtype for _, dtype in first.layout),
+        head=head or head_of(network),
         outputs=1,
-        floating=floating_of(network),
+        floating=_floating(network),
     )
-    sizes = {
-        name: [tuple(row.sizes[0])]
-        for name, row in zip(names, rows, strict=True)
-        if isinstance(row, RaggedArray)
-    }
-    taken, outputs = fitted(network, signature, sizes)
-    width = outputs[0][0].numel() if hasattr(outputs[0], "numel") else 1
-    return replace(taken, outputs=int(width))
+    taken, outputs = fitted(network, signature, first.sizes())
+    first_output = outputs[0] if isinstance(outputs[0], torch.Tensor) else torch.zeros(1, 1)
+    if head is None and taken.head == "softmax" and _are_probabilities(first_output):
+        taken = replace(taken, head="probabilities")
+    return replace(taken, outputs=first_output[0].numel())
+
+
+def unknown(columns: int, head: str) -> Signature:
+    """What stands for a signature before there was a row."""
+    names = names_for([None] * columns)
+    shapes, dtypes = ((),) * columns, ("float32",) * columns
+    return Signature(features=names, shapes=shapes, dtypes=dtypes, head=head, outputs=1)
+
+
+def names_for(columns: Sequence[Any]) -> tuple[str, ...]:
+    """What to call columns that have no name."""
+    return tuple(f"argument {number + 1}" for number in range(len(columns)))
 
 
 def head_of(network: nn.Module) -> str:
@@ -82,6 +115,24 @@ def head_of(network: nn.Module) -> str:
     return _LAST_LAYERS.get(type(last), "softmax")
 
 
+def _are_probabilities(output: torch.Tensor) -> bool:
+    """Whether a network made these by softmax where its layers don't tell, as in a graph's."""
+    if output.dim() != 2 or output.shape[1] < 2 or output.dtype not in _EXACT:
+        return False
+    sums = output.double().sum(1)
+    return bool((output >= 0).all() and torch.allclose(sums, torch.ones_like(sums), 0, 1e-5))
+
+
+_EXACT = (torch.float32, torch.float64)
+"""In fewer digits, what is 1 and what only comes near it can't be told apart."""
+
+
+def _floating(network: nn.Module) -> str:
+    """The precision that the network takes: that of its first floating-point parameter."""
+    kinds = (one.dtype for one in network.parameters() if one.is_floating_point())
+    return str(next(kinds, torch.float32)).removeprefix("torch.")
+
+
 def _first_row(name: str, column: Any, axes: int, *, gray: bool) -> Any:
     first = column[:1]
     try:
@@ -89,20 +140,16 @@ def _first_row(name: str, column: Any, axes: int, *, gray: bool) -> Any:
             return ragged_column(name, first, axes, gray=gray)
         return first if isinstance(first, np.ndarray) else to_numpy(name, first)
     except BadColumn as bad:
-        raise InputError(str(bad.rows)) from None
-    except pa.ArrowInvalid as error:
-        raise InputError(f"Column {name!r} can't be read: {error}") from error
+        raise UnusableInput(bad.rows, 0) from None
 
 
-def _shape(row: Any) -> tuple[int | None, ...]:
+def _look(row: Any) -> tuple[Shape, str]:
     if isinstance(row, RaggedArray):
-        return (*(None,) * row.sizes.shape[1], *row.values.shape[1:])
-    return tuple(row.shape[1:])
+        return (*(None,) * row.sizes.shape[1], *row.values.shape[1:]), str(row.values.dtype)
+    return tuple(row.shape[1:]), str(row.dtype)
 
 
-def _reshaped(
-    found: Sequence[tuple[int | None, ...]], wanted: Sequence[tuple[int, ...]]
-) -> Sequence[tuple[int | None, ...]]:
+def _reshaped(found: Sequence[Shape], wanted: Sequence[tuple[int, ...]]) -> Sequence[Shape]:
     if len(wanted) != len(found):
         raise InputError(f"There are {len(wanted)} input_shapes for {len(found)} columns.")
     for own, new in zip(found, wanted, strict=True):

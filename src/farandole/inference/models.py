@@ -45,7 +45,7 @@ def load_network(model: Any, *, allow_pickle: bool = False) -> Loaded:
     if isinstance(model, Loaded):
         return model
     if isinstance(model, Predictor):
-        return Loaded(model.network, model.known_signature)
+        return Loaded(model.network, model.signature)
     if isinstance(model, torch.jit.ScriptModule):
         return Loaded(Script(model), None)
     if isinstance(model, torch.export.ExportedProgram):

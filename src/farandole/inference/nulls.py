@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,14 @@ class UnusableInput(InputError):
         return UnusableInput(self.rows, None if self.row is None else self.row + offset, place)
 
     def __str__(self) -> str:
-        first = f" The first is row {self.row:,}{self.place}." if self.row is not None else ""
+        rows = self.rows
+        if self.row is not None:
+            where = f"row {self.row:,}{self.place or ' of its batch'}"
+            what = [] if rows.kind == "null" else [rows.example]
+            rows = replace(rows, example=", ".join([*what, where]))
         advice = "Drop or fill them before predicting"
         null = ', or let nulls="null" answer them with null' if self.rows.kind == "null" else ""
-        return f"{self.rows}{first} {advice}{null}."
+        return f"{rows} {advice}{null}."
 
 
 def null_rows(columns: Sequence[Any]) -> Array | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import torch
 from torch import nn
@@ -38,6 +41,11 @@ def lowered(network: nn.Module, precision: str | None) -> nn.Module:
     if precision is None:
         return network
     if precision == "bfloat16":
+        if not any(tensor.is_floating_point() for tensor in network.parameters()):
+            raise InputError(
+                f'precision="bfloat16" is for networks with weights, and {type(network).__name__} '
+                "has none that can be reached. Leave precision out."
+            )
         return copy.deepcopy(network).to(torch.bfloat16)
     return _quantized(network)
 
@@ -46,17 +54,40 @@ def lowered(network: nn.Module, precision: str | None) -> nn.Module:
 def supported(precision: str | None) -> Iterator[None]:
     """Compute in this precision, on processors without instructions for it too.
 
-    oneDNN fails there, or worse: it has been seen to end the process with an illegal instruction.
+    oneDNN fails there, or worse: it ends the process with an illegal instruction.
     """
-    if precision != "bfloat16" or _has_bfloat16():
+    if precision != "bfloat16" or has_bfloat16():
         yield
         return
-    with torch.backends.mkldnn.flags(enabled=False):
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns of other settings
+    try:
         yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
-def _has_bfloat16() -> bool:
-    return bool(torch.cpu._is_avx512_bf16_supported())
+@cache
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies in bfloat16; elsewhere it is done, but slowly."""
+    if not torch.cpu._is_avx512_bf16_supported():
+        return False
+    return not torch.cpu._is_amx_tile_supported() or _survives(_PRODUCT)
+
+
+_PRODUCT = "import torch; x = torch.zeros(64, 64, dtype=torch.bfloat16); x @ x"
+
+
+def _survives(code: str) -> bool:
+    """Whether a process that runs this comes to its end.
+
+    Some virtual machines promise the instructions of matrix units (AMX), and end who uses them.
+    """
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def _quantized(network: nn.Module) -> nn.Module:
@@ -65,6 +96,11 @@ def _quantized(network: nn.Module) -> nn.Module:
     except ImportError as error:
         raise MissingPackage("torch.ao (part of torch up to 2.13)", "int8") from error
     layers = {nn.Linear, nn.LSTM, nn.GRU, nn.RNNCell, nn.LSTMCell, nn.GRUCell}
+    if not any(type(module) in layers for module in network.modules()):
+        raise InputError(
+            f'precision="int8" is for linear and recurrent layers, and {type(network).__name__} '
+            "has none that can be reached. Leave precision out, or give the torch.nn.Module."
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch plans to move it to a package of its own
         found: nn.Module = quantize_dynamic(network, layers, dtype=torch.qint8)

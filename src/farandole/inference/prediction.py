@@ -60,6 +60,8 @@ class Prediction:
         if not self._signature.is_classifier:
             raise InputError("Only a classifier has most probable classes; this is a regression.")
         classes = self._probability.shape[1]
+        if len(self) == 0:  # whose number of classes may not be known
+            return np.zeros((0, count), np.int64), np.zeros((0, count))
         if count > classes:
             raise InputError(f"The network has {classes} classes. Received: k={count}")
         found = self._probability.topk(count, dim=1)

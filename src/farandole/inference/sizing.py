@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError
+from farandole.inference.onnx_file import OnnxNetwork
 from farandole.ragged import Ragged
 
 MOST_ROWS = 4096
@@ -15,6 +16,9 @@ MOST_ROWS = 4096
 _BYTES = 256 << 20
 FIRST_ROWS = 16
 """To look at, before anything is known."""
+_SEALED = (torch.jit.ScriptModule, torch.fx.GraphModule, OnnxNetwork)
+_GROWTH = 8
+"""How much more than it is given and gives a network may hold whose layers can't be looked at."""
 
 
 def check_batch_size(batch_size: int | str) -> None:
@@ -41,8 +45,10 @@ class Gauge:
         self._largest = 1
 
     def __enter__(self) -> Gauge:
-        modules = self._network.modules()
-        self._hooks = [module.register_forward_hook(self._look) for module in modules]
+        modules = list(self._network.modules())
+        self._unseen = _GROWTH if any(isinstance(module, _SEALED) for module in modules) else 1
+        open_ones = [one for one in modules if not isinstance(one, torch.jit.ScriptModule)]
+        self._hooks = [module.register_forward_hook(self._look) for module in open_ones]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,7 +61,7 @@ class Gauge:
     def fitting(self, rows: int) -> int:
         """How many rows fit, if so many were seen."""
         # Twice: while a layer works, what residual connections keep is there as well.
-        return max(1, min(MOST_ROWS, _BYTES * rows // (2 * self._largest)))
+        return max(1, min(MOST_ROWS, _BYTES * rows // (2 * self._unseen * self._largest)))
 
 
 def _bytes(value: Any) -> int:

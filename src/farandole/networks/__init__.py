@@ -10,6 +10,7 @@ from farandole.networks.mlp import MLP, linear_regression, logistic_regression
 from farandole.networks.mobilenet import MobileNetV2
 from farandole.networks.resnet import ResNet
 from farandole.networks.rnn import RNN
+from farandole.networks.sentence_encoder import SentenceEncoder
 from farandole.networks.spark_layout import (
     load_spark_weights,
     spark_weights,
@@ -30,6 +31,7 @@ __all__ = [
     "MobileNetV2",
     "Ragged",
     "ResNet",
+    "SentenceEncoder",
     "activation",
     "initialize",
     "linear_regression",

@@ -13,7 +13,13 @@ from farandole.errors import InputError
 from farandole.networks.activations import ActivationLike
 from farandole.networks.arguments import choice, flag, fraction, seed_of, whole, wholes
 from farandole.networks.initialization import initialize, seeded
-from farandole.networks.network import Network, activation_layer, flat_values, normalised
+from farandole.networks.network import (
+    Network,
+    activation_layer,
+    flat_values,
+    floating_type,
+    normalised,
+)
 from farandole.networks.pooling import inside, max_pool, mean_of_all, mean_pool
 from farandole.ragged import Ragged
 
@@ -98,7 +104,7 @@ class CNN(Network):
         values, sizes = self._unpacked(images)
         for block in self.blocks:
             values, sizes = block(values, sizes)
-        means = mean_of_all(values.to(self.head.weight.dtype), sizes)
+        means = mean_of_all(values.to(floating_type(self.head)), sizes)
         found: torch.Tensor = self.head(means)
         return found
 
@@ -126,7 +132,7 @@ class CNN(Network):
             )
 
     def _floating(self, values: torch.Tensor) -> torch.Tensor:
-        found = values.to(self.head.weight.dtype)
+        found = values.to(floating_type(self.head))
         return found / 255 if values.dtype == torch.uint8 else found
 
 

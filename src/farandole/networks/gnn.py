@@ -13,7 +13,13 @@ from farandole.networks.activations import ActivationLike
 from farandole.networks.arguments import choice, flag, fraction, seed_of, whole
 from farandole.networks.graph import Graph
 from farandole.networks.initialization import initialize, seeded
-from farandole.networks.network import Network, activation_layer, flat_values, normalised
+from farandole.networks.network import (
+    Network,
+    activation_layer,
+    flat_values,
+    floating_type,
+    normalised,
+)
 from farandole.ragged import Ragged
 
 KINDS = ("gcn", "sage")
@@ -116,7 +122,7 @@ class GNN(Network):
         return found
 
     def _floating(self, values: torch.Tensor) -> torch.Tensor:
-        return values.to(self.head.weight.dtype)
+        return values.to(floating_type(self.head))
 
 
 class Hop(nn.Module):

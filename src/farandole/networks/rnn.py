@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from farandole.errors import InputError
 from farandole.networks.arguments import choice, flag, fraction, seed_of, whole
 from farandole.networks.initialization import seeded
-from farandole.networks.network import Network, flat_values
+from farandole.networks.network import Network, flat_values, floating_type
 from farandole.ragged import Ragged
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -124,7 +124,7 @@ class RNN(Network):
                 f"The network takes sequences with {self.features} numbers a step (features). "
                 f"Received: steps of shape {element}"
             )
-        return values.to(self.head.weight.dtype)
+        return values.to(floating_type(self.head))
 
     def _embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         assert self.embedding is not None

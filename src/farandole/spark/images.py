@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
-import pyarrow as pa
 
 from farandole import _spark
-from farandole.data.images import pixels_of
-from farandole.errors import InputError, MissingPackage
+from farandole.data.pictures import PictureReader
+from farandole.errors import InputError
 from farandole.networks.arguments import choice
 
 if TYPE_CHECKING:
@@ -22,26 +22,11 @@ NORMALIZATIONS = {"imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
 """The mean and the standard deviation of each color, of values from 0 to 1."""
 
 _LARGEST_FILE = 256 << 20
-_MOST_PIXELS = 1 << 27
-_BATCH_BYTES = 16 << 20
-_GRAY, _COLORS = 0, 16
-"""What OpenCV, and so Spark, calls one byte a pixel, and three of them."""
-_IMAGE = pa.struct(
-    [
-        ("origin", pa.string()),
-        ("height", pa.int32()),
-        ("width", pa.int32()),
-        ("nChannels", pa.int32()),
-        ("mode", pa.int32()),
-        ("data", pa.binary()),
-    ]
-)
-_IMAGE_TYPE = "struct<origin:string,height:int,width:int,nChannels:int,mode:int,data:binary>"
 
 
 def read_images(
     spark: SparkSession,
-    path: str | Sequence[str],
+    path: str | os.PathLike[str] | Sequence[str],
     *,
     size: int | tuple[int, int] | None = None,
     resize: str = "squash",
@@ -69,7 +54,7 @@ def read_images(
     ...
     farandole.errors.InputError: size must be a whole number above 0, or two. Received: size=0
     """
-    reader = _Reader(
+    reader = PictureReader(
         size=_checked_size(size),
         crop=choice("resize", resize, ("squash", "crop")) == "crop",
         scale=_checked_scale(normalize, gray),
@@ -79,118 +64,80 @@ def read_images(
         raise InputError(
             "Normalised pictures are arrays of one length, so they need a size: size=224."
         )
-    return reader.frame(_files(spark, path, recursive))
+    return _frame(reader, _files(spark, path, recursive))
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """How files become pictures; travels to the workers."""
+def _frame(reader: PictureReader, files: _Files) -> DataFrame:
+    """All pictures, with a row for each file that isn't one."""
+    from pyspark.sql import functions as F
 
-    size: tuple[int, int] | None
-    crop: bool
-    scale: tuple[Array, Array] | None
-    gray: bool
-
-    def frame(self, files: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        _spark.use_this_python(files.sparkSession)
-        kind = _IMAGE_TYPE if self.scale is None else "array<float>"
-        schema = f"path string, image {kind}, error string"
-        # Spark fails on files that don't fit into memory, unless a filter keeps it from them.
-        small = files.where(F.col("length") <= _LARGEST_FILE).select("path", "content")
-        large = files.where(F.col("length") > _LARGEST_FILE).select(
-            "path",
-            F.lit(None).cast(kind).alias("image"),
-            F.format_string(f"a file of %d bytes, more than {_LARGEST_FILE}", "length").alias(
-                "error"
-            ),
-        )
-        return small.mapInArrow(self.read, schema).unionByName(large)
-
-    def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode file by file, and hand on what has come together after some megabytes."""
-        rows: list[tuple[str, Any, str | None]] = []
-        size = 0
-        for batch in batches:
-            for path, content in zip(batch.column(0), batch.column(1), strict=True):
-                row = self._row(path.as_py(), content)
-                rows.append(row)
-                size += 0 if row[1] is None else row[1].nbytes
-                if size >= _BATCH_BYTES:
-                    yield self._batch(rows)
-                    rows, size = [], 0
-        if rows:
-            yield self._batch(rows)
-
-    def _row(self, path: str, content: Any) -> tuple[str, Any, str | None]:
-        try:
-            data = content.as_buffer()
-            if data is None or data.size == 0:
-                return path, None, "an empty file"
-            found = pixels_of(
-                data, gray=self.gray, size=self.size, crop=self.crop, most=_MOST_PIXELS
-            )
-        except MissingPackage:
-            raise
-        except Exception as error:  # Pillow's readers raise whatever a damaged file leads them to
-            return path, None, _in_short(error)
-        return path, found if self.scale is None else self._normalized(found), None
-
-    def _normalized(self, pixels: Array) -> Array:
-        assert self.scale is not None
-        mean, deviation = self.scale
-        values = pixels.astype(np.float32) / np.float32(255)
-        found = (values.reshape(*pixels.shape[:2], -1) - mean) / deviation
-        return np.ascontiguousarray(found.transpose(2, 0, 1)).reshape(-1)
-
-    def _batch(self, rows: list[tuple[str, Any, str | None]]) -> pa.RecordBatch:
-        paths, images, errors = zip(*rows, strict=True)
-        if self.scale is None:
-            structs = [None if one is None else _struct(p, one) for p, one, _ in rows]
-            column = pa.array(structs, _IMAGE)
-        else:
-            column = pa.array(images, pa.list_(pa.float32()))
-        strings = pa.string()
-        return pa.RecordBatch.from_arrays(
-            [pa.array(paths, strings), column, pa.array(errors, strings)],
-            names=["path", "image", "error"],
-        )
+    _spark.use_this_python(files.found.sparkSession)
+    nothing = F.lit(None).cast(reader.kind).alias("image")
+    # Spark fails on files that don't fit into memory, unless a filter keeps it from them.
+    small = files.found.where(F.col("length") <= _LARGEST_FILE).select("path", "content")
+    large = files.found.where(F.col("length") > _LARGEST_FILE)
+    why = F.format_string(f"a file of %d bytes, more than {_LARGEST_FILE}", "length")
+    read = small.mapInArrow(reader.read, f"path string, image {reader.kind}, error string")
+    read = read.union(large.select("path", nothing, why.alias("error")))
+    if not files.empty:
+        return read
+    names = [(name,) for name in files.empty]
+    empty = files.found.sparkSession.createDataFrame(names, "path string")
+    return read.union(empty.select("path", nothing, F.lit("an empty file").alias("error")))
 
 
-def _files(spark: SparkSession, path: str | Sequence[str], recursive: bool) -> DataFrame:
-    paths = [path] if isinstance(path, str) else [str(one) for one in path]
+class _Files(NamedTuple):
+    """What is at a path."""
+
+    found: DataFrame
+    """path, length and content."""
+    empty: list[str]
+    """The files that Spark leaves out because there is nothing in them."""
+
+
+def _files(
+    spark: SparkSession, path: str | os.PathLike[str] | Sequence[str], recursive: bool
+) -> _Files:
+    several = [path] if isinstance(path, str | os.PathLike) else path
+    paths = [os.fspath(one) for one in several]
     reader = spark.read.format("binaryFile").option("recursiveFileLookup", str(recursive).lower())
     try:
-        files = reader.load(paths)
-        nothing = files.select("path").isEmpty()
+        found = reader.load(paths)
+        names = [_as_in_column(name) for name in found.inputFiles()]
     except Exception as error:
         if "PATH_NOT_FOUND" not in str(error):
             raise
         raise InputError(f"There is nothing at {', '.join(map(repr, paths))}.") from error
-    if nothing:
+    if not names:
         inside = "" if recursive else " Look into the folders inside with recursive=True."
         raise InputError(f"There are no files in {', '.join(map(repr, paths))}.{inside}")
-    return files.select("path", "length", "content")
+    return _Files(found.select("path", "length", "content"), _empty(found, names))
 
 
-def _struct(path: str, pixels: Array) -> dict[str, Any]:
-    """A picture as Spark's own reader has it: blue, green, red."""
-    colors = pixels.ndim == 3
-    return {
-        "origin": path,
-        "height": pixels.shape[0],
-        "width": pixels.shape[1],
-        "nChannels": 3 if colors else 1,
-        "mode": _COLORS if colors else _GRAY,
-        "data": (pixels[:, :, ::-1] if colors else pixels).tobytes(),
-    }
+def _as_in_column(name: str) -> str:
+    """The name of a file as the column `path` has it, which is not encoded as a URI."""
+    plain = unquote(name)
+    return (
+        f"file:/{plain.removeprefix('file:').lstrip('/')}" if plain.startswith("file:") else plain
+    )
 
 
-def _in_short(error: Exception) -> str:
-    """The kind of error and what it says, without the addresses of objects."""
-    text = str(error).partition(" <_io.")[0]
-    return f"{type(error).__name__}: {text}"[:300]
+def _empty(found: DataFrame, names: list[str]) -> list[str]:
+    """Which of the files Spark leaves out: on a disk of this machine that takes no job."""
+    here = not _spark.is_connect(found.sparkSession)
+    if here and all(name.startswith("file:/") for name in names):
+        return [name for name in names if _is_empty(name.removeprefix("file:"))]
+    if found.select("path").count() == len(names):
+        return []
+    full = {row.path for row in found.select("path").collect()}
+    return [name for name in names if name not in full]
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        return os.path.getsize(path) == 0
+    except OSError:  # gone by now, or on the disk of another machine
+        return False
 
 
 def _checked_size(size: Any) -> tuple[int, int] | None:

@@ -108,10 +108,14 @@ def check_buffers(strategy: Strategy, world: World) -> None:
     expected = sum(count * count for count in counts) / sum(counts)
     torch.testing.assert_close(variance, torch.full((2,), expected))
     assert int(batches) == max(counts)
+    network.eval()
+    mean.fill_(float(world.rank))
+    sync.average_buffers(rows)
+    assert mean.eq(world.rank).all(), "a module at rest keeps what it has"
 
 
 def check_frozen(strategy: Strategy, world: World) -> None:
-    """Frozen parameters get no gradient; a network of nothing else is refused."""
+    """Frozen parameters get no gradient until a refresh; a network of nothing else is refused."""
     network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
     network[0].requires_grad_(False)
     sync = strategy.attach(network, world)
@@ -120,6 +124,14 @@ def check_frozen(strategy: Strategy, world: World) -> None:
     sync.finish(Totals(1.0, 2.0))
     assert network.get_parameter("0.weight").grad is None
     assert network.get_parameter("1.weight").grad is not None
+    network.requires_grad_(True)
+    sync.refresh()
+    sync.begin()
+    network(torch.full((2, 3), float(world.rank))).sum().backward()
+    sync.finish(Totals(1.0, 2.0))
+    mean = torch.full((3,), (world.size - 1) / 2)
+    weight = network.get_parameter("1.weight").detach().reshape(3, 1)
+    torch.testing.assert_close(network.get_parameter("0.weight").grad, weight * mean)
     try:
         strategy.attach(network.requires_grad_(False), world)
     except InputError:

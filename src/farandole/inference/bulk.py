@@ -1,0 +1,166 @@
+"""predict: a network applied to files, without Spark and without holding them in memory.
+
+One thread reads ahead, some compute, and the caller's writes what they give in the order of the
+input. A few pieces of some megabytes are under way at any time.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farandole.errors import InputError
+from farandole.inference.bar import display
+from farandole.inference.draft import Draft
+from farandole.inference.files import PHOTOS, check_output, holdings
+from farandole.inference.job import Job, TableJob
+from farandole.inference.overlap import ahead
+from farandole.inference.photos import PhotoJob
+from farandole.inference.pipeline import count_workers, in_order, one_thread_each
+from farandole.inference.precision import check_precision, supported
+from farandole.inference.request import Request, load_request
+from farandole.inference.tables import Tables
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What came of applying a network to files.
+
+    >>> print(Predicted("out.parquet", rows=1000, errors=2, seconds=0.5))
+    out.parquet: 1,000 rows in 0.5 s, 2,000 rows/s; 2 could not be answered
+    """
+
+    path: str
+    rows: int
+    errors: int
+    """How many photos could not be answered; the column `error` says why."""
+    seconds: float
+
+    def __str__(self) -> str:
+        rate = self.rows / max(self.seconds, 1e-9)
+        failed = f"; {self.errors:,} could not be answered" if self.errors else ""
+        return (
+            f"{self.path}: {self.rows:,} rows in {self.seconds:.1f} s, {rate:,.0f} rows/s{failed}"
+        )
+
+
+def predict(
+    model: Any,
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    features: Sequence[str] | None = None,
+    keep: str | Sequence[str] = "all",
+    column: str = "prediction",
+    answer: str | Mapping[str, int | str] = "prediction",
+    k: int = 5,
+    labels: Sequence[str] = (),
+    nulls: str = "error",
+    batch_size: int | str = "auto",
+    precision: str | None = None,
+    head: str | None = None,
+    input_shapes: Sequence[tuple[int, ...]] | None = None,
+    num_workers: int | str = "auto",
+    overwrite: bool = False,
+    progress: bool = True,
+    allow_pickle: bool = False,
+) -> Predicted:
+    """Apply a network to the rows of files, or to photos, and write a Parquet file.
+
+    Rows come out in the order of the input. The file appears when it is complete, or not at all.
+
+    Args:
+        model: a trained model, a module, a saved folder, or a file of torch.export, TorchScript
+            or ONNX.
+        input: a file or a folder of Parquet, CSV, JSON lines or Arrow, or of photos.
+        output: the file to write. For photos its columns are path, the answer and error.
+        features: the columns to predict from, if not those that the network was trained on.
+        keep: the columns to write beside the answers, "all" or a list. Others aren't even read.
+        column: the column of answers.
+        answer: "prediction", "class", "probability", "raw", "topk", "all", or a dict: what
+            `predict_udf` calls its output.
+        k: how many classes "topk" gives.
+        labels: the names of classes, to get those in place of numbers.
+        nulls: "error" names the first row with a null, "null" answers it with null.
+        batch_size: rows that the network gets at once; "auto": what needs little memory.
+        precision: "bfloat16" or "int8"; None: the network's own.
+        head: of a network without a signature, how its outputs become classes.
+        input_shapes: of a network without a signature, what to make of each column's rows.
+        num_workers: threads that compute; "auto": one a core.
+        overwrite: replace an output that exists.
+        progress: show how far it is: a bar on a terminal, lines elsewhere.
+        allow_pickle: let a saved folder be loaded that holds a pickle, which runs code.
+
+    >>> import tempfile
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> from torch import nn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> pq.write_table(pa.table({"x": [[1.0, 3.0], [4.0, 2.0]]}), folder / "in.parquet")
+    >>> done = predict(nn.Identity(), folder / "in.parquet", folder / "out.parquet",
+    ...                answer="class", progress=False)
+    >>> done.rows, pq.read_table(folder / "out.parquet")["prediction"].to_pylist()
+    (2, [1.0, 0.0])
+    """
+    start = time.perf_counter()
+    target = check_output(input, output, overwrite=overwrite)
+    workers = count_workers(num_workers)
+    check_precision(precision)
+    with one_thread_each(), supported(precision):
+        request = load_request(
+            model,
+            answer=answer,
+            k=k,
+            labels=labels,
+            nulls=nulls,
+            head=head,
+            input_shapes=input_shapes,
+            batch_size=batch_size,
+            precision=precision,
+            allow_pickle=allow_pickle,
+        )
+        job = _job(request, input, features=features, keep=keep, column=column)
+        rows, errors = _run(job, target, workers, progress)
+    return Predicted(str(target), rows, errors, time.perf_counter() - start)
+
+
+def _job(
+    request: Request,
+    path: str | os.PathLike[str],
+    *,
+    features: Sequence[str] | None,
+    keep: str | Sequence[str],
+    column: str,
+) -> Job:
+    held = holdings(path)
+    if held.format != PHOTOS:
+        tables = Tables(held)
+        return TableJob(request, tables, features=features, keep=keep, column=column)
+    if features is not None or keep != "all":
+        raise InputError("features and keep are for tables: photos have no columns.")
+    return PhotoJob(request, held, column=column)
+
+
+def _run(job: Job, target: Path, workers: int, progress: bool) -> tuple[int, int]:
+    """Do all tasks, and count the rows and those that could not be answered."""
+    rows = errors = 0
+    shown = display(progress, job.count() if progress else None)
+    try:
+        with (
+            Draft(target, job.schema) as draft,
+            closing(ahead(in_order(job, ahead(job.tasks()), workers))) as results,  # type: ignore[type-var]
+        ):
+            for done in results:
+                draft.write(done.rows)
+                rows += done.rows.num_rows
+                errors += done.errors
+                if shown is not None:
+                    shown(rows)
+    finally:
+        if shown is not None:
+            shown.close()
+    return rows, errors

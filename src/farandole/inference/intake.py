@@ -1,0 +1,126 @@
+"""Intake: columns → the tensors that a network takes, checked against its signature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from farandole.artifact import Signature
+from farandole.artifact.signature import Shape
+from farandole.data.columns import BadColumn, rows_at_once, to_numpy
+from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once
+from farandole.errors import InputError
+from farandole.inference.nulls import UnusableInput
+from farandole.inference.varying import ragged_column
+from farandole.ragged import Ragged
+
+Array = np.ndarray[Any, Any]
+Rows = Array | RaggedArray
+
+
+class Intake:
+    """What a network takes: NumPy's or Arrow's columns in, its arguments out.
+
+    With `reshapes`, rows of another shape get that of the signature, if they have as many values.
+    """
+
+    def __init__(self, signature: Signature, *, reshapes: bool = False) -> None:
+        self.signature = signature
+        self._reshapes = reshapes
+
+    def rows_to_convert(self, columns: Sequence[Any]) -> int:
+        """How many rows to convert at once, for what they become to stay small."""
+        if len(columns) != len(self.signature.features):
+            raise InputError(
+                f"The network takes {len(self.signature.features)} columns: "
+                f"{', '.join(self.signature.features)}. Received: {len(columns)}"
+            )
+        arrow = [
+            ragged_rows_at_once(column, axes) if axes else rows_at_once(column)
+            for column, axes in zip(columns, self.signature.axes, strict=True)
+            if isinstance(column, pa.Array | pa.ChunkedArray)
+        ]
+        return min([*arrow, max(len(columns[0]), 1)])
+
+    def arrays(self, columns: Sequence[Any]) -> list[Rows]:
+        """The columns as arrays of the network's shapes and kinds."""
+        about = self.signature
+        return [
+            self._checked(name, column, shape, dtype)
+            for name, column, shape, dtype in zip(
+                about.features, columns, about.shapes, about.dtypes, strict=True
+            )
+        ]
+
+    def arguments(self, arrays: Sequence[Rows], device: str) -> list[torch.Tensor | Ragged]:
+        """The same as the arguments of `forward`."""
+        return self.signature.arguments([_argument(array).to(device) for array in arrays])
+
+    def _checked(self, name: str, column: Any, shape: Shape, dtype: str) -> Rows:
+        fixed = tuple(size for size in shape if size is not None)
+        axes = len(shape) - len(fixed)
+        try:
+            if axes:
+                rows = ragged_column(name, column, axes, gray=not fixed)
+                if not rows.has_element_shape:
+                    rows = replace(rows, values=rows.values.reshape(0, *fixed))
+                _same_shape(name, rows.values, fixed, "an element")
+                return replace(rows, values=self._of_kind(name, rows.values, dtype))
+            array = column if isinstance(column, np.ndarray) else to_numpy(name, column)
+        except BadColumn as bad:
+            row = None if bad.bad is None else int(np.argmax(bad.bad))
+            raise UnusableInput(bad.rows, row) from None
+        if not self._reshapes:
+            _same_shape(name, array, fixed, "a row")
+        return self._of_kind(name, array, dtype).reshape(len(array), *fixed)
+
+    def _of_kind(self, name: str, array: Array, dtype: str) -> Array:
+        """Numbers as the network was trained on them: to it, bytes may be colors.
+
+        Unless it gets all integers as floating-point numbers, whatever their type.
+        """
+        if self.signature.floated and array.dtype.kind in "biu" and not dtype.startswith("float"):
+            return array
+        return _of_kind(name, array, dtype)
+
+
+def _same_shape(name: str, array: Array, shape: tuple[int, ...], of_what: str) -> None:
+    if len(array) and array.shape[1:] != shape:
+        raise InputError(
+            f"Column {name!r} has shape {array.shape[1:]} {of_what}, but the network was trained "
+            f"on {shape}."
+        )
+
+
+def _of_kind(name: str, array: Array, dtype: str) -> Array:
+    """Exactly the integers that a network was trained on, or any floating-point numbers."""
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"Column {name!r} holds {array.dtype}, expected {dtype}.")
+    integral = not dtype.startswith("float")
+    if array.dtype == dtype or (not integral and array.dtype.kind == "f"):
+        return array
+    with np.errstate(invalid="ignore"):
+        cast = array.astype(dtype)
+    if integral and (cast != array).any():
+        example = array[cast != array].flat[0]
+        raise InputError(
+            f"Column {name!r} holds {example}, but the network was trained on whole numbers "
+            f"({dtype})."
+        )
+    return cast
+
+
+def _argument(rows: Array | RaggedArray) -> torch.Tensor | Ragged:
+    if isinstance(rows, RaggedArray):
+        return Ragged(_tensor(rows.values), _tensor(rows.sizes))
+    return _tensor(rows)
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    """Arrow's memory is read-only, which tensors can't express: such a chunk is copied."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -1,0 +1,132 @@
+"""Photos in files: read, decoded and answered a few at a time; broken ones say what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from farandole.data.images import pixels_of
+from farandole.data.ragged_columns import RaggedArray
+from farandole.errors import InputError, MissingPackage
+from farandole.inference.files import Holdings
+from farandole.inference.job import Done
+from farandole.inference.pipeline import FirstAlone
+from farandole.inference.request import Request
+
+Array = np.ndarray[Any, Any]
+Photo = tuple[str, bytes, str | None]
+"""Its path, its bytes, and why there are none."""
+
+_TASK_PHOTOS = 32
+_TASK_BYTES = 16 << 20
+_DECODED_BYTES = 64 << 20
+_MOST_PIXELS = 1 << 28
+_LARGEST_FILE = 1 << 29
+
+
+class PhotoJob:
+    """Answers for photos: path, answer and error of each."""
+
+    def __init__(self, request: Request, held: Holdings, *, column: str) -> None:
+        if request.axes != (2,):
+            raise InputError(
+                "This network takes rows of one size, but photos have many. Take one that says "
+                "ragged_axes = (2,): farandole.networks.CNN, a network of "
+                "farandole.features.backbone, or one of your own."
+            )
+        if column in ("path", "error"):
+            raise InputError(f"For photos there is a column {column!r} already: column=.")
+        self._files = held.files
+        self._gray = request.gray
+        self._respond = FirstAlone(request.responder)
+        self.schema = pa.schema(
+            [("path", pa.string()), (column, request.returns), ("error", pa.string())]
+        )
+
+    def count(self) -> int:
+        """How many photos there are."""
+        return len(self._files)
+
+    def tasks(self) -> Iterator[list[Photo]]:
+        """Some photos of some megabytes."""
+        photos: list[Photo] = []
+        size = 0
+        for file in self._files:
+            photos.append(_read(file))
+            size += len(photos[-1][1])
+            if len(photos) >= _TASK_PHOTOS or size >= _TASK_BYTES:
+                yield photos
+                photos, size = [], 0
+        if photos:
+            yield photos
+
+    def __call__(self, task: list[Photo]) -> Done:
+        """A row for each."""
+        errors: list[str | None] = [error for _, _, error in task]
+        found: list[pa.Array] = []
+        decoded: list[tuple[int, Array]] = []
+        size = 0
+        for number, (_, data, error) in enumerate(task):
+            pixels = None if error else self._pixels(number, data, errors)
+            if pixels is not None:
+                decoded.append((number, pixels))
+                size += pixels.nbytes
+            if size >= _DECODED_BYTES:
+                found.append(self._answers(decoded, errors))
+                decoded, size = [], 0
+        found.append(self._answers(decoded, errors))
+        answers = pa.concat_arrays(found)
+        failed = np.array([error is not None for error in errors])
+        places = pa.array(np.cumsum(~failed) - 1, pa.int64(), mask=failed)
+        paths = pa.array([path for path, _, _ in task], pa.string())
+        arrays = [paths, answers.take(places), pa.array(errors, pa.string())]
+        return Done(pa.RecordBatch.from_arrays(arrays, schema=self.schema), int(failed.sum()))
+
+    def _pixels(self, number: int, data: bytes, errors: list[str | None]) -> Array | None:
+        try:
+            return pixels_of(data, gray=self._gray, most=_MOST_PIXELS)
+        except MissingPackage:
+            raise
+        except Exception as error:  # Pillow's readers raise whatever a damaged file leads them to
+            errors[number] = in_short(error)
+            return None
+
+    def _answers(self, photos: list[tuple[int, Array]], errors: list[str | None]) -> pa.Array:
+        """The answers for all photos that the network can answer."""
+        kind = self.schema.types[1]
+        if not photos:
+            return pa.array([], kind)
+        try:
+            pixels = RaggedArray.of_rows([one for _, one in photos], axes=2)
+            return self._respond([pixels]).cast(kind)
+        except Exception as error:
+            if len(photos) > 1:  # which of them was it?
+                return pa.concat_arrays([self._answers([one], errors) for one in photos])
+            if isinstance(error, MissingPackage) or not self._respond.begun:
+                raise  # a network that has never answered: it isn't the photo's fault
+            errors[photos[0][0]] = in_short(error)
+            return pa.array([], kind)
+
+
+def in_short(error: Exception) -> str:
+    """The kind of error and what it says, without the addresses of objects.
+
+    >>> in_short(ValueError("no image"))
+    'ValueError: no image'
+    """
+    text = str(error).partition(" <_io.")[0]
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+def _read(file: str) -> Photo:
+    try:
+        size = Path(file).stat().st_size
+        if size == 0 or size > _LARGEST_FILE:
+            return file, b"", f"a file of {size:,} bytes" if size else "an empty file"
+        return file, Path(file).read_bytes(), None
+    except OSError as error:
+        return file, b"", in_short(error)
