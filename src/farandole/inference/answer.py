@@ -99,6 +99,8 @@ class Answer:
         """The column; without a signature of the network's own, a prediction is what it gives."""
         if self.outputs:
             return _struct(dict(zip(self.outputs, map(lists, found.outputs), strict=True)))
+        if not signed and len(found):
+            self._check_classes(found)
         match self.kind:
             case "topk":
                 return self._best(found)
@@ -113,6 +115,18 @@ class Answer:
         if not signed and not self.labels:
             return lists(found.raw)
         return self._value(found)
+
+    def _check_classes(self, found: Prediction) -> None:
+        """Raise if classes are asked of a network that turns out to have none."""
+        if self.kind == RAW or (self.kind == PREDICTION and not self.labels):
+            return
+        classes = 0 if found.probability is None else found.probability.shape[1]
+        if classes < 2:
+            raise InputError(
+                f"output={self.kind!r} needs a network with a value for each class. This one gives "
+                f'{found.raw.shape[1]}. Use output="raw", or head="sigmoid" if a single value tells '
+                "the second class from the first."
+            )
 
     def _all(self, found: Prediction) -> pa.Array:
         if found.probability is None:

@@ -57,9 +57,11 @@ class Intake:
             )
         ]
 
-    def arguments(self, arrays: Sequence[Rows], device: str) -> list[torch.Tensor | Ragged]:
-        """The same as the arguments of `forward`."""
-        return self.signature.arguments([_argument(array).to(device) for array in arrays])
+    def arguments(
+        self, arrays: Sequence[Rows], device: str, *, copies: bool = True
+    ) -> list[torch.Tensor | Ragged]:
+        """The same as the arguments of `forward`: if that may write to them, of `copies`."""
+        return self.signature.arguments([_argument(array, copies).to(device) for array in arrays])
 
     def _checked(self, name: str, column: Any, shape: Shape, dtype: str) -> Rows:
         fixed = tuple(size for size in shape if size is not None)
@@ -115,12 +117,23 @@ def _of_kind(name: str, array: Array, dtype: str) -> Array:
     return cast
 
 
-def _argument(rows: Array | RaggedArray) -> torch.Tensor | Ragged:
+def _argument(rows: Rows, copies: bool) -> torch.Tensor | Ragged:
     if isinstance(rows, RaggedArray):
-        return Ragged(_tensor(rows.values), _tensor(rows.sizes))
-    return _tensor(rows)
+        return Ragged(_tensor(rows.values, copies), _tensor(rows.sizes, copies))
+    return _tensor(rows, copies)
 
 
-def _tensor(array: Array) -> torch.Tensor:
-    """Arrow's memory is read-only, which tensors can't express: such a chunk is copied."""
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+def _tensor(array: Array, copies: bool) -> torch.Tensor:
+    """The array as a tensor. Arrow's memory is for reading, which a tensor has no word for."""
+    if copies:
+        return torch.from_numpy(array.copy())
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Alias(array)))
+
+
+class _Alias:
+    """The same memory, without the note that it is for reading."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array  # whose memory this is
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}

@@ -13,6 +13,7 @@ from farandole.errors import FarandoleError, InputError, suggestion
 from farandole.inference.nulls import UnusableInput
 from farandole.inference.pipeline import FirstAlone
 from farandole.inference.request import Request
+from farandole.inference.spark_schema import noted
 from farandole.inference.tables import Piece, Tables
 
 
@@ -68,7 +69,8 @@ class TableJob:
                 "another: column=."
             )
         kept = [tables.schema.field(name) for name in self._kept]
-        self.schema = pa.schema([*kept, pa.field(column, request.returns)])
+        schema = pa.schema([*kept, pa.field(column, request.returns)])
+        self.schema = noted(schema, tables.metadata)
 
     def count(self) -> int | None:
         """How many rows there will be, if that is known."""

@@ -6,7 +6,7 @@ import copy
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
@@ -52,19 +52,28 @@ def lowered(network: nn.Module, precision: str | None) -> nn.Module:
 
 @contextmanager
 def supported(precision: str | None) -> Iterator[None]:
-    """Compute in this precision, on processors without instructions for it too.
-
-    oneDNN fails there, or worse: it ends the process with an illegal instruction.
-    """
-    if precision != "bfloat16" or has_bfloat16():
+    """Compute in this precision, where torch's own short cuts would fail too."""
+    if precision == "int8":  # attention's looks for weights that aren't there any more
+        with _without(
+            torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
+        ):
+            yield
+    elif precision == "bfloat16" and not has_bfloat16():  # oneDNN's ends the process
+        # torch.backends.mkldnn.flags does the same, and warns of settings that it leaves alone.
+        with _without(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled):
+            yield
+    else:
         yield
-        return
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns of other settings
+
+
+@contextmanager
+def _without(get: Callable[[], bool], put: Callable[[bool], None]) -> Iterator[None]:
+    before = get()
+    put(False)
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(before)
+        put(before)
 
 
 @cache

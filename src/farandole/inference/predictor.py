@@ -14,12 +14,12 @@ from torch import nn
 from farandole.artifact import Signature
 from farandole.data.frame import from_series
 from farandole.errors import InputError, suggestion
+from farandole.inference.habits import FIRST_ROWS, Habits, Study, check_batch_size
 from farandole.inference.inferred import FirstRows, Layout, head_of, inferred, unknown
 from farandole.inference.intake import Intake, Rows
 from farandole.inference.nulls import UnusableInput
 from farandole.inference.precision import lowered, supported
 from farandole.inference.prediction import Prediction
-from farandole.inference.sizing import FIRST_ROWS, Gauge, check_batch_size
 from farandole.inference.varying import as_varying, chunks_of
 from farandole.networks.declared import ragged_axes
 from farandole.ragged import Ragged
@@ -68,7 +68,8 @@ class Predictor:
         self._head = head
         self._shapes = input_shapes
         self._device = device
-        self._rows_at_once = batch_size if isinstance(batch_size, int) else None
+        self._batch_size = batch_size if isinstance(batch_size, int) else None
+        self._habits: Habits | None = None
 
     @property
     def signature(self) -> Signature | None:
@@ -85,6 +86,8 @@ class Predictor:
         if missing:
             raise InputError(f"There is no column {missing[0]!r} to predict from.")
         axes = self.signature.axes if self.signature else ragged_axes(self.network)
+        if axes and len(axes) != len(names):
+            raise InputError(f"The network takes {len(axes)} columns. Received: {len(names)}")
         columns = [
             as_varying(name, data[name], count) if count else _as_column(name, data[name])
             for name, count in zip(names, axes or (0,) * len(names), strict=True)
@@ -125,24 +128,30 @@ class Predictor:
     def _outputs(
         self, intake: Intake, arrays: list[Rows], parts: Parts
     ) -> Iterator[list[torch.Tensor]]:
-        if self._rows_at_once is None:
-            first = next(chunks_of(arrays, FIRST_ROWS))
-            with Gauge(self.network) as gauge:
-                yield self._forward(intake, [array[first] for array in arrays], parts)
-            self._rows_at_once = gauge.fitting(first.stop)
+        if self._habits is None:
+            few = min(FIRST_ROWS, self._batch_size or FIRST_ROWS)
+            first = next(chunks_of(arrays, few))
+            arguments = intake.arguments([array[first] for array in arrays], self._device)
+            with Study(self.network, arguments, first.stop) as study:
+                yield self._forward(arguments, parts)
+            self._habits = study.habits()
             arrays = [array[first.stop :] for array in arrays]
-        for part in chunks_of(arrays, self._rows_at_once):
-            yield self._forward(intake, [array[part] for array in arrays], parts)
+        habits = self._habits
+        for part in chunks_of(arrays, self._batch_size or habits.rows_at_once):
+            chosen = [array[part] for array in arrays]
+            arguments = intake.arguments(chosen, self._device, copies=habits.writes)
+            yield self._forward(arguments, parts)
 
-    def _forward(self, intake: Intake, arrays: Sequence[Rows], parts: Parts) -> list[torch.Tensor]:
+    def _forward(self, arguments: Sequence[Any], parts: Parts) -> list[torch.Tensor]:
         with torch.inference_mode(), supported(self._precision):
-            output = self.network(*intake.arguments(arrays, self._device))
+            output = self.network(*arguments)
         found = [chosen_part(output, part).cpu() for part in parts]
-        for part in found:
-            if part.dim() == 0 or len(part) != len(arrays[0]):
+        rows = len(arguments[0])
+        for one in found:
+            if one.dim() == 0 or len(one) != rows:
                 raise InputError(
-                    f"The network gives an output of shape {tuple(part.shape)} for "
-                    f"{len(arrays[0])} rows. Its first axis must be the row."
+                    f"The network gives an output of shape {tuple(one.shape)} for {rows} rows. "
+                    "Its first axis must be the row."
                 )
         return found
 

@@ -14,13 +14,13 @@ from farandole.artifact.signature import HEADS
 from farandole.errors import InputError, suggestion
 from farandole.inference.answer import Answer
 from farandole.inference.application import Responder
+from farandole.inference.habits import check_batch_size
 from farandole.inference.inferred import head_of
 from farandole.inference.models import load_network
 from farandole.inference.nulls import NULLS
 from farandole.inference.precision import check_precision
 from farandole.inference.prediction import Prediction
 from farandole.inference.predictor import Predictor
-from farandole.inference.sizing import check_batch_size
 from farandole.networks.declared import ragged_axes, takes_gray
 
 

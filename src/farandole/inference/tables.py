@@ -45,6 +45,12 @@ class Tables:
         """The columns, after the first file and the names of folders (key=value)."""
         return self._dataset.schema.remove_metadata()
 
+    @property
+    def metadata(self) -> dict[bytes, bytes] | None:
+        """What the first file notes about its columns."""
+        found: dict[bytes, bytes] | None = self._dataset.schema.metadata
+        return found
+
     def count(self) -> int | None:
         """How many rows there are, where files tell that without being read."""
         known = self.held.format in ("parquet", "arrow")

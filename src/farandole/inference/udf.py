@@ -15,11 +15,11 @@ from farandole.errors import InputError, suggestion
 from farandole.inference.answer import Answer
 from farandole.inference.application import Application
 from farandole.inference.forms import Forms, respond
+from farandole.inference.habits import check_batch_size
 from farandole.inference.models import load_network
 from farandole.inference.nulls import NULLS
 from farandole.inference.packed import Packed
 from farandole.inference.precision import check_precision
-from farandole.inference.sizing import check_batch_size
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -1,7 +1,9 @@
-"""How many rows to give to a network at once: as many as its layers need little memory for."""
+"""Habits: what is seen of a network at its first rows, and decides how it gets the others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,21 +32,37 @@ def check_batch_size(batch_size: int | str) -> None:
         )
 
 
-class Gauge:
-    """Looks at what the layers of a network give, inside a `with`, to tell how many rows fit.
+@dataclass(frozen=True)
+class Habits:
+    """What has been seen of a network at work."""
 
-    >>> network = nn.Linear(4, 1 << 20)
-    >>> with Gauge(network) as gauge:
-    ...     _ = network(torch.zeros(2, 4))
-    >>> gauge.fitting(rows=2)
-    31
+    rows_at_once: int
+    """How many rows to give it, for its layers to need little memory."""
+    writes: bool
+    """Whether it changes what it is given, as layers that work in place do."""
+
+
+class Study:
+    """Watches a network inside a `with`, while it is given some rows for the first time.
+
+    >>> network, rows = nn.Linear(4, 1 << 20), torch.zeros(2, 4)
+    >>> with Study(network, [rows], rows=2) as study:
+    ...     _ = network(rows)
+    >>> study.habits()
+    Habits(rows_at_once=31, writes=False)
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(
+        self, network: nn.Module, arguments: Sequence[torch.Tensor | Ragged], rows: int
+    ) -> None:
         self._network = network
+        self._given = [_values(argument) for argument in arguments]
+        # torch counts the writes to a tensor, those that happen to change nothing included.
+        self._before = [tensor._version for tensor in self._given]
+        self._rows = rows
         self._largest = 1
 
-    def __enter__(self) -> Gauge:
+    def __enter__(self) -> Study:
         modules = list(self._network.modules())
         self._unseen = _GROWTH if any(isinstance(module, _SEALED) for module in modules) else 1
         open_ones = [one for one in modules if not isinstance(one, torch.jit.ScriptModule)]
@@ -58,10 +76,16 @@ class Gauge:
     def _look(self, _module: nn.Module, given: Any, output: Any) -> None:
         self._largest = max(self._largest, _bytes(given) + _bytes(output))
 
-    def fitting(self, rows: int) -> int:
-        """How many rows fit, if so many were seen."""
+    def habits(self) -> Habits:
+        """What there was to see."""
+        writes = self._before != [tensor._version for tensor in self._given]
         # Twice: while a layer works, what residual connections keep is there as well.
-        return max(1, min(MOST_ROWS, _BYTES * rows // (2 * self._unseen * self._largest)))
+        fitting = _BYTES * self._rows // (2 * self._unseen * self._largest)
+        return Habits(max(1, min(MOST_ROWS, fitting)), writes)
+
+
+def _values(argument: torch.Tensor | Ragged) -> torch.Tensor:
+    return argument.values if isinstance(argument, Ragged) else argument
 
 
 def _bytes(value: Any) -> int:
