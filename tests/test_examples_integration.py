@@ -22,8 +22,14 @@ BARS = {
     "two_regressions": {"linear_gap": (0.0, 1e-5), "logistic_gap": (0.0, 1e-4)},
     "perceptron": {"accuracy": (0.9, 1.0)},
 }
-# They start processes of their own, which other tests do as well: it is enough that they compile.
-NOT_RUN = {"ring_of_workers", "digits_without_spark"}
+# They start processes of their own, or fetch over 100 MB, which other tests do as well, on smaller
+# data: it is enough that they compile.
+NOT_RUN = {
+    "ring_of_workers",
+    "digits_without_spark",
+    "few_labelled_photos",
+    "few_labelled_texts",
+}
 
 
 @pytest.mark.integration

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from farandole.fit import train as train
-    from farandole.inference.bulk import predict as predict
+    from farandole.inference.bulk.run import predict as predict
     from farandole.inference.udf import predict_by_group as predict_by_group
     from farandole.inference.udf import predict_udf as predict_udf
     from farandole.inference.udf import register as register
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "World": "farandole.world",
-    "predict": "farandole.inference.bulk",
+    "predict": "farandole.inference.bulk.run",
     "predict_by_group": "farandole.inference.udf",
     "predict_udf": "farandole.inference.udf",
     "register": "farandole.inference.udf",

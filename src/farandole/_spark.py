@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LOCAL_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?$")
 _COUNT_SECONDS = 60.0
+_BY_BATCH = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
 _counts: WeakKeyDictionary[SparkSession, tuple[float, int]] = WeakKeyDictionary()
 """When a Connect session's partitions were counted, and how many there were."""
 _sent: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
@@ -136,6 +137,16 @@ def task_place() -> str:
 
     context = TaskContext.get()
     return "" if context is None else f" of partition {context.partitionId()}"
+
+
+def read_by_row(session: SparkSession) -> None:
+    """Let Python functions get rows, unless the user chose otherwise.
+
+    Where Spark 4.3 reads files by the batch, it hands batches on to its Python functions, and fails
+    if there is a vector among the columns.
+    """
+    if _BY_BATCH not in session.conf.getAll:
+        session.conf.set(_BY_BATCH, "false")
 
 
 def is_dataframe(data: object) -> bool:

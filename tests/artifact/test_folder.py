@@ -251,7 +251,7 @@ def rewritten(path: Path, change: Callable[[str, bytes], bytes], **more: bytes) 
             new.writestr(name, data)
 
 
-@pytest.mark.parametrize("where", ["inputs", "weights", "expression", "guards", "call", "library"])
+@pytest.mark.parametrize("where", ["inputs", "weights", "expression", "text", "call", "library"])
 def test_a_tampered_program_runs_nothing(where: str, tmp_path: Path) -> None:
     trap, bomb = tmp_path / "sprung", tmp_path / "bomb"
     torch.save(Bomb(trap), bomb)
@@ -267,8 +267,8 @@ def test_a_tampered_program_runs_nothing(where: str, tmp_path: Path) -> None:
         if where == "expression":
             code = f"__import__(chr(111)+chr(115)).mkdir('{trap}')".encode()
             return re.sub(rb"Symbol\('s\d+'[^)]*\)", code, data, count=1)
-        if where == "guards":
-            return data.replace(b'"guards_code": []', b'"guards_code": ["print(1)"]')
+        if where == "text" and name.endswith("models/model.json"):
+            return data.replace(b'"as_bool": ', b'"as_string": "\' or 1", "was": ', 1)
         if where == "call":
             return data.replace(b"torch.ops.aten.cat.default", b"torch.load")
         return data
@@ -277,6 +277,23 @@ def test_a_tampered_program_runs_nothing(where: str, tmp_path: Path) -> None:
     rewritten(tmp_path / "net" / "network.pt2", change, **more)
     with pytest.raises(ArtifactError, match="not a program that can be trusted"):
         Artifact.load(tmp_path / "net")
+    assert not trap.exists()
+
+
+def test_the_guards_of_a_program_are_not_run(tmp_path: Path) -> None:
+    trap = tmp_path / "sprung"
+    Artifact(Recurrent(), RECURRENT).save(tmp_path / "net")
+    code = f"__import__('os').mkdir('{trap}') is None".encode()
+
+    def change(_name: str, data: bytes) -> bytes:
+        return data.replace(b'"guards_code": []', b'"guards_code": ["' + code + b'"]')
+
+    rewritten(tmp_path / "net" / "network.pt2", change)
+    assert code in (tmp_path / "net" / "network.pt2").read_bytes()
+    network = Artifact.load(tmp_path / "net").network
+    ids, extra = torch.ones(2, 6, dtype=torch.int64), torch.ones(2, 1)
+    assert network(ids, extra).shape == (2, 2)
+    assert pickle.loads(pickle.dumps(network))(ids, extra).shape == (2, 2)
     assert not trap.exists()
 
 

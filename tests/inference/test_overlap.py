@@ -40,7 +40,7 @@ def test_errors_pass_through_after_what_came_before(error: BaseException) -> Non
     seen = []
     with pytest.raises(type(error)) as caught:
         for batch in ahead(batches()):
-            seen.append(batch)  # noqa: PERF402 - what came before the error matters
+            seen.append(batch)
     assert caught.value is error
     assert seen == [1, 2]
 

@@ -15,8 +15,8 @@ from farandole.data import Columns
 from farandole.data.columns import BadRows
 from farandole.errors import InputError
 from farandole.networks import CNN, GNN, RNN
-from farandole.ragged import Ragged
 from farandole.networks.declared import ragged_axes, takes_gray, varying_advice, wrapping_advice
+from farandole.ragged import Ragged
 from farandole.training.examination import UnusableRows, storage_for
 
 

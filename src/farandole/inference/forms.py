@@ -189,7 +189,9 @@ class Forms:
         """The column of a pandas UDF; Spark goes by type hints to tell which form it has."""
         from pyspark.sql.pandas.functions import pandas_udf
 
-        _spark.use_this_python(_spark.require_session())
+        session = _spark.require_session()
+        _spark.use_this_python(session)
+        _spark.read_by_row(session)
         (argument,) = (name for name in function.__annotations__ if name != "return")
         function.__annotations__ = {argument: given, "return": gives}
         make: Any = pandas_udf  # its overloads can't see hints that come so late

@@ -10,16 +10,10 @@ import pandas as pd
 import pyarrow as pa
 
 from farandole import _spark
-from farandole.artifact.signature import HEADS
-from farandole.errors import InputError, suggestion
-from farandole.inference.answer import Answer
+from farandole.errors import InputError
 from farandole.inference.application import Application
 from farandole.inference.forms import Forms, respond
-from farandole.inference.habits import check_batch_size
-from farandole.inference.models import load_network
-from farandole.inference.nulls import NULLS
-from farandole.inference.packed import Packed
-from farandole.inference.precision import check_precision
+from farandole.inference.request import Request
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -76,22 +70,19 @@ def predict_udf(
     ...
     farandole.errors.InputError: There is no output 'klass'. Did you mean 'class'? ...
     """
-    check_batch_size(batch_size)
-    check_precision(precision)
-    if nulls not in NULLS:
-        raise InputError(f'nulls must be "error" or "null". Received: nulls={nulls!r}')
-    if head is not None and head not in HEADS:
-        raise InputError(f"There is no head {head!r}. {suggestion(head, HEADS)}")
-    network, signature = load_network(model, allow_pickle=allow_pickle)
-    options: dict[str, Any] = {"batch_size": batch_size, "precision": precision}
-    if signature is None:
-        options |= {"head": head, "input_shapes": input_shapes}
-    elif head is not None or input_shapes is not None:
-        raise InputError("head and input_shapes are for a network without a signature of its own.")
-    packed = Packed.of(network, signature, folder, **options)
-    answer = Answer.of(output, k, labels)
-    answer.check(signature)
-    application = Application(packed, answer, nulls)
+    request = Request.of(
+        model,
+        answer=output,
+        k=k,
+        labels=labels,
+        nulls=nulls,
+        batch_size=batch_size,
+        precision=precision,
+        head=head,
+        input_shapes=input_shapes,
+        allow_pickle=allow_pickle,
+    )
+    application = request.application(folder)
     return PredictUdf(application, as_vector=as_vector, features=features, column=column)
 
 
@@ -120,6 +111,7 @@ class PredictUdf(Forms):
 
         session = session or _spark.require_session()
         _spark.use_this_python(session)
+        _spark.read_by_row(session)
         application = self.delivered(session)
 
         def predict(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:

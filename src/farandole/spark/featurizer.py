@@ -24,7 +24,6 @@ from farandole.networks.declared import ragged_axes
 from farandole.spark.featurizer_io import FeaturizerReader, FeaturizerWriter
 from farandole.spark.io import is_trusting
 from farandole.spark.params import Row, boolean, declare, set_checked, text, whole
-from farandole.spark.prediction import by_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -121,7 +120,7 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
         size = width(found.network, self.value_of("inputShape"), found.signature)  # type: ignore[arg-type]
         extract = self._udf(found, size).spark_udf(dataset.sparkSession)
         columns = [F.col(quoted(name)) for name in self.chosen_inputs()]
-        rows = by_row(dataset).select("*", extract(*columns).alias(_FOUND))
+        rows = dataset.select("*", extract(*columns).alias(_FOUND))
         vectors = F.when(F.col(_FOUND).isNotNull(), array_to_vector(F.col(_FOUND)))
         about = {} if size is None else {"ml_attr": {"num_attrs": size}}
         return rows.select("*", vectors.alias(target, metadata=about)).drop(_FOUND)

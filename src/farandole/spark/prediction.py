@@ -70,20 +70,6 @@ def with_predictions(
     columns = [F.col(quoted(name)) for name in features]
     udf = PredictUdf(Application(packed, Answer("all"))).spark_udf(dataset.sparkSession)
     predicted = udf(*columns).alias(_STRUCT)
-    rows = by_row(dataset).select("*", predicted)
+    rows = dataset.select("*", predicted)
     wanted = [output.column() for output in outputs if output.name]
     return rows.select("*", *wanted).drop(_STRUCT)
-
-
-def by_row(dataset: DataFrame) -> DataFrame:
-    """The same rows, in a plan that hands them on one by one if there are vectors.
-
-    Where Spark 4.3 reads files by the batch, its Python UDFs keep to batches, which can't hold
-    vectors. A filter that its optimizer can't see through, but may still push down, ends those.
-    """
-    from pyspark.sql import functions as F
-
-    for field_ in dataset.schema:
-        if '"udt"' in field_.json() and dataset.columns.count(field_.name) == 1:
-            return dataset.where(F.hash(F.col(quoted(field_.name)).isNull()) >= -(2**31))
-    return dataset

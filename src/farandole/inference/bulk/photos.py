@@ -12,9 +12,9 @@ import pyarrow as pa
 from farandole.data.images import pixels_of
 from farandole.data.ragged_columns import RaggedArray
 from farandole.errors import InputError, MissingPackage
-from farandole.inference.files import Holdings
-from farandole.inference.job import Done
-from farandole.inference.pipeline import FirstAlone
+from farandole.inference.bulk.files import Holdings
+from farandole.inference.bulk.job import Done
+from farandole.inference.bulk.pipeline import FirstAlone
 from farandole.inference.request import Request
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ class PhotoJob:
             raise InputError(f"For photos there is a column {column!r} already: column=.")
         self._files = held.files
         self._gray = request.gray
-        self._respond = FirstAlone(request.responder)
+        self._respond = FirstAlone(request.responder())
         self.schema = pa.schema(
             [("path", pa.string()), (column, request.returns), ("error", pa.string())]
         )

@@ -22,9 +22,9 @@ from torch import nn
 import farandole
 from farandole.artifact import Artifact, Signature
 from farandole.errors import InputError
-from farandole.inference import draft as writing
-from farandole.inference import tables as reading
-from farandole.inference.pipeline import in_order
+from farandole.inference.bulk import draft as writing
+from farandole.inference.bulk import tables as reading
+from farandole.inference.bulk.pipeline import in_order
 from farandole.networks import CNN
 from farandole.ragged import Ragged
 

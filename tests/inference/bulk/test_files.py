@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from farandole.errors import InputError
-from farandole.inference import tables as reading
-from farandole.inference.files import check_output, holdings
-from farandole.inference.tables import Tables
+from farandole.inference.bulk import tables as reading
+from farandole.inference.bulk.files import check_output, holdings
+from farandole.inference.bulk.tables import Tables
 
 
 def table(rows: int = 10) -> pa.Table:

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from farandole.errors import InputError
-from farandole.inference import bar
-from farandole.inference import draft as writing
-from farandole.inference.draft import Draft
+from farandole.inference.bulk import bar
+from farandole.inference.bulk import draft as writing
+from farandole.inference.bulk.draft import Draft
 
 SCHEMA = pa.schema({"x": pa.int64()})
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from farandole.data.frame import ARROW_ERRORS
 from farandole.errors import InputError
-from farandole.inference.files import Holdings
+from farandole.inference.bulk.files import Holdings
 
 PIECE_BYTES = 8 << 20
 _PIECE_ROWS = 8192

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from farandole.data.schema import check_type
 from farandole.errors import FarandoleError, InputError, suggestion
+from farandole.inference.bulk.pipeline import FirstAlone
+from farandole.inference.bulk.spark_schema import noted
+from farandole.inference.bulk.tables import Piece, Tables
 from farandole.inference.nulls import UnusableInput
-from farandole.inference.pipeline import FirstAlone
 from farandole.inference.request import Request
-from farandole.inference.spark_schema import noted
-from farandole.inference.tables import Piece, Tables
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class TableJob:
         column: str,
     ) -> None:
         self._tables = tables
-        self._respond = FirstAlone(request.responder)
+        self._respond = FirstAlone(request.responder())
         self._features = _features(request, tables.schema, features)
         self._kept = _kept(tables.schema, keep)
         if column in self._kept:

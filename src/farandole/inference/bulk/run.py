@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from farandole.errors import InputError
-from farandole.inference.bar import display
-from farandole.inference.draft import Draft
-from farandole.inference.files import PHOTOS, check_output, holdings
-from farandole.inference.job import Job, TableJob
+from farandole.inference.bulk.bar import display
+from farandole.inference.bulk.draft import Draft
+from farandole.inference.bulk.files import PHOTOS, check_output, holdings
+from farandole.inference.bulk.job import Job, TableJob
+from farandole.inference.bulk.photos import PhotoJob
+from farandole.inference.bulk.pipeline import count_workers, in_order, one_thread_each
+from farandole.inference.bulk.tables import Tables
 from farandole.inference.overlap import ahead
-from farandole.inference.photos import PhotoJob
-from farandole.inference.pipeline import count_workers, in_order, one_thread_each
 from farandole.inference.precision import check_precision, supported
-from farandole.inference.request import Request, load_request
-from farandole.inference.tables import Tables
+from farandole.inference.request import Request
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def predict(
     workers = count_workers(num_workers)
     check_precision(precision)
     with one_thread_each(), supported(precision):
-        request = load_request(
+        request = Request.of(
             model,
             answer=answer,
             k=k,
