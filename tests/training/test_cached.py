@@ -20,7 +20,7 @@ from farandole import TrainingResult, networks
 from farandole.data.drive import Drive
 from farandole.engines import inline
 from farandole.training import FeaturesCached
-from farandole.training.cut import cuts
+from farandole.training.parting import partings
 from farandole.training.freezing import Frozen
 
 
@@ -279,12 +279,12 @@ def test_a_wish_to_stop_is_heard_before_the_first_step(monkeypatch: pytest.Monke
 
 def test_nothing_behind_the_cut_is_computed() -> None:
     network = deep(nn.Linear(8, 3))
-    cut = cuts(network, Frozen.of(network, "all but head"))[0]
-    assert cut.tail is network[4]
+    parting = partings(network, Frozen.of(network, "all but head"))[0]
+    assert parting.tail is network[4]
     calls: list[nn.Module] = []
     network[4].register_forward_hook(lambda module, *_: calls.append(module))
     with torch.no_grad():
-        torch.testing.assert_close(cut.reach(network, [FEATURES]), network[:4](FEATURES))
+        torch.testing.assert_close(parting.reach(network, [FEATURES]), network[:4](FEATURES))
     assert calls == []
     assert not network[4]._forward_pre_hooks, "no hook is left behind"
 

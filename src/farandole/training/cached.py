@@ -22,7 +22,7 @@ from farandole.data.drive import Drive
 from farandole.data.schema import Columns
 from farandole.data.shards import Shard, scratch_folder
 from farandole.training import events
-from farandole.training.cut import Cut, Unsuitable, cuts, holds
+from farandole.training.parting import Parting, Unsuitable, partings, holds
 from farandole.training.denormals import flushed
 from farandole.training.examination import everybody
 from farandole.training.freezing import Frozen
@@ -34,7 +34,7 @@ _NAME = "__farandole_features"
 _ROWS_AT_ONCE = 32
 """A network for photographs makes many megabytes of each row on the way."""
 _CHECKED, _FEWER = 4, 3
-"""Rows that a cut is tried with."""
+"""Rows that a parting is tried with."""
 
 
 @dataclass(frozen=True)
@@ -76,31 +76,31 @@ class Body:
         """Run the frozen layers over all rows; None, on all workers, where that won't do."""
         start = time.perf_counter()
         with flushed(), self.stepper.autocast():
-            cut = self._agreed_cut()
-            column = None if cut is None else self._agreed_column(cut)
-        if cut is None or column is None:
+            parting = self._agreed_parting()
+            column = None if parting is None else self._agreed_column(parting)
+        if parting is None or column is None:
             return None
         others = {*self.columns.labels, self.columns.weight, self.columns.validation}
         kept = {name: one for name, one in self.shard.columns.items() if name in others}
         shard = Shard({**kept, _NAME: column}, self.shard.keys, drives=self.shard.drives)
         columns = replace(self.columns, features=(_NAME,))
-        return Cached(cut.tail, shard, columns, time.perf_counter() - start)
+        return Cached(parting.tail, shard, columns, time.perf_counter() - start)
 
-    def _agreed_cut(self) -> Cut | None:
-        """The first cut that no worker has anything against."""
-        found = cuts(self.network, self.frozen)
-        votes = everybody([self._approves(cut) for cut in found], self.world.size)
+    def _agreed_parting(self) -> Parting | None:
+        """The first one that no worker has anything against."""
+        found = partings(self.network, self.frozen)
+        votes = everybody([self._approves(parting) for parting in found], self.world.size)
         agreed = [all(vote) for vote in zip(*votes, strict=True)]
         return found[agreed.index(True)] if any(agreed) else None
 
-    def _approves(self, cut: Cut) -> bool:
+    def _approves(self, parting: Parting) -> bool:
         rows = torch.arange(min(len(self.shard), _CHECKED))
         if len(rows) == 0:
             return True
         some, fewer = self.batcher(rows), self.batcher(rows[:_FEWER])
         try:
-            kept = holds(cut, self.network, self.frozen, some.arguments, fewer.arguments)
-        except Exception:  # whatever a network says to being cut, uncut it may well be trained
+            kept = holds(parting, self.network, self.frozen, some.arguments, fewer.arguments)
+        except Exception:  # whatever a network says to being parted, whole it may well be trained
             return False
         return kept.dim() > 0 and len(kept) == len(rows) and self._has_room(kept)
 
@@ -109,11 +109,11 @@ class Body:
         needed = kept.nbytes // len(kept) * len(self.shard) * self.world.size
         return needed <= shutil.disk_usage(scratch_folder()).free // 2
 
-    def _agreed_column(self, cut: Cut) -> torch.Tensor | None:
+    def _agreed_column(self, parting: Parting) -> torch.Tensor | None:
         drive = Drive(scratch_folder())
         self.shard.drives.append(drive)
         try:
-            for values in self._features(cut):
+            for values in self._features(parting):
                 if drive.shape_if_known() not in (None, tuple(values.shape[1:])):
                     raise Unsuitable
                 drive.append(values.numpy())
@@ -130,7 +130,7 @@ class Body:
         shape, dtype = kinds.pop()
         return mine if len(mine) else torch.empty((0, *shape), dtype=dtype)
 
-    def _features(self, cut: Cut) -> Iterator[torch.Tensor]:
+    def _features(self, parting: Parting) -> Iterator[torch.Tensor]:
         """What reaches the tail, for all rows in the order of storage."""
         clock, rows = Clock(None), len(self.shard)
         self.network.eval()
@@ -140,7 +140,7 @@ class Body:
                 raise Unsuitable
             batch = self.batcher(torch.arange(part.start, part.stop))
             with torch.no_grad():
-                values = cut.reach(self.network, batch.arguments).cpu()
+                values = parting.reach(self.network, batch.arguments).cpu()
             yield values.float() if values.dtype == torch.bfloat16 else values
             if clock.may_report() or part.stop == rows:
                 self._tell(part.stop)

@@ -1,4 +1,4 @@
-"""Cut: where a network falls apart into frozen layers and a tail that learns."""
+"""Parting: where a network falls apart into frozen layers and a tail that learns."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Unsuitable(Exception):
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A place to cut a network, by the first and the last module behind it."""
+class Parting:
+    """A place to part a network, by the first and the last module behind it."""
 
     entry: nn.Module
     exit: nn.Module
@@ -87,11 +87,11 @@ class _Reached(BaseException):
     """Leaves a forward pass; not an Exception, which a network might catch."""
 
 
-def cuts(network: nn.Module, frozen: Frozen) -> list[Cut]:
-    """The places where frozen layers could be cut off, most of them first.
+def partings(network: nn.Module, frozen: Frozen) -> list[Parting]:
+    """The places where frozen layers could be parted from the rest, most of them first.
 
     >>> network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
-    >>> [cut.tail for cut in cuts(network, Frozen.of(network, ["0"]))][0]
+    >>> [parting.tail for parting in partings(network, Frozen.of(network, ["0"]))][0]
     Linear(in_features=3, out_features=1, bias=True)
     """
     resting = set(frozen.layers)
@@ -100,11 +100,11 @@ def cuts(network: nn.Module, frozen: Frozen) -> list[Cut]:
         layers = list(module) if type(module) is nn.Sequential else []
         first = next((i for i, layer in enumerate(layers) if layer not in resting), 0)
         if first:
-            found.append(Cut(layers[first], layers[-1], nn.Sequential(*layers[first:])))
+            found.append(Parting(layers[first], layers[-1], nn.Sequential(*layers[first:])))
         if module is not network:
-            found.append(Cut(module, module, module))
+            found.append(Parting(module, module, module))
     everything = set(network.parameters())
-    return [cut for cut in found if everything - set(cut.tail.parameters())]
+    return [parting for parting in found if everything - set(parting.tail.parameters())]
 
 
 def _chain(network: nn.Module) -> list[nn.Module]:
@@ -119,7 +119,7 @@ def _chain(network: nn.Module) -> list[nn.Module]:
 
 
 def holds(
-    cut: Cut, network: nn.Module, frozen: Frozen, some: Arguments, fewer: Arguments
+    parting: Parting, network: nn.Module, frozen: Frozen, some: Arguments, fewer: Arguments
 ) -> torch.Tensor:
     """What reaches the tail for some rows, if it may stand for them; raises Unsuitable if not.
 
@@ -127,11 +127,11 @@ def holds(
     """
     network.eval()
     with torch.no_grad():
-        kept = cut.fits(network, some)
+        kept = parting.fits(network, some)
     network.train()
     frozen.rest()
-    with _unmoved(cut, network), torch.enable_grad():
-        again = cut.reach(network, fewer)
+    with _unmoved(parting, network), torch.enable_grad():
+        again = parting.reach(network, fewer)
     if again.requires_grad:  # something in front of the tail learns
         raise Unsuitable
     if not _is_close(again, kept[: len(again)]):
@@ -140,9 +140,9 @@ def holds(
 
 
 @contextmanager
-def _unmoved(cut: Cut, network: nn.Module) -> Iterator[None]:
+def _unmoved(parting: Parting, network: nn.Module) -> Iterator[None]:
     """Raise if random numbers are drawn or buffers written to, and leave both as they were."""
-    inside = set(cut.tail.modules())
+    inside = set(parting.tail.modules())
     buffers = [b for m in network.modules() if m not in inside for b in m.buffers(recurse=False)]
     copies = [buffer.clone() for buffer in buffers]
     devices = sorted({p.device.index or 0 for p in network.parameters() if p.is_cuda})
