@@ -20,8 +20,8 @@ from farandole import TrainingResult, networks
 from farandole.data.drive import Drive
 from farandole.engines import inline
 from farandole.training import FeaturesCached
-from farandole.training.parting import partings
 from farandole.training.freezing import Frozen
+from farandole.training.parting import partings
 
 
 class Counting(nn.Linear):

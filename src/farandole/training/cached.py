@@ -22,10 +22,10 @@ from farandole.data.drive import Drive
 from farandole.data.schema import Columns
 from farandole.data.shards import Shard, scratch_folder
 from farandole.training import events
-from farandole.training.parting import Parting, Unsuitable, partings, holds
 from farandole.training.denormals import flushed
 from farandole.training.examination import everybody
 from farandole.training.freezing import Frozen
+from farandole.training.parting import Parting, Unsuitable, holds, partings
 from farandole.training.stage import Clock
 from farandole.training.step import Batcher, Stepper
 from farandole.world import World
