@@ -106,6 +106,28 @@ def fit(spark: SparkSession) -> dict[str, object]:
     }
 
 
+def predict(spark: SparkSession) -> dict[str, object]:
+    """A network that is too large to go with the query."""
+    torch.manual_seed(0)
+    wide, narrow = (torch.nn.Linear(*size, bias=False) for size in ((2, 100_000), (100_000, 3)))
+    network = torch.nn.Sequential(wide, torch.nn.Tanh(), narrow)  # odd: all classes occur
+    rows = [(i, [i % 7 - 3.0, i % 5 - 2.0]) for i in range(64)]
+    frame = spark.createDataFrame(rows, "id int, features array<float>").repartition(2)
+    classify = farandole.predict_udf(network, output="class")
+    farandole.register(spark, "classify", network, output="class")
+    frame.createOrReplaceTempView("rows_to_classify")
+    answers = frame.select("id", classify("features").alias("found")).orderBy("id").collect()
+    by_sql = spark.sql("SELECT classify(features) AS found FROM rows_to_classify ORDER BY id")
+    with torch.no_grad():
+        scores = network(torch.tensor([features for _, features in rows]))
+    return {
+        "file": os.path.getsize(classify.application.packed.path),
+        "udf": [row.found for row in answers],
+        "sql": [row.found for row in by_sql.collect()],
+        "torch": scores.argmax(1).tolist(),
+    }
+
+
 spark = session()
 found["engine"] = resolve(None).name
 places = farandole.run(Place, num_workers=2)
@@ -121,6 +143,7 @@ if MASTER == "connect":  # whose messages have a limit of their own
     estimate(spark, Path(sys.argv[2]))
 else:
     found["losses"] = fit(spark)
+found["predictions"] = predict(spark)
 found["again"] = [place.values for place in farandole.run(Place, num_workers=2)]
 spark.stop()
 print(json.dumps(found), flush=True)

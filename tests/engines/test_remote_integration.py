@@ -61,6 +61,10 @@ def check(found: dict[str, Any], shown: str) -> None:
     assert found["known class"]
     assert "[rank 0] hello from 0" in shown
     assert "[rank 1] hello from 1" in shown
+    predictions = found["predictions"]
+    assert predictions["file"] > 1 << 20
+    assert len(set(predictions["torch"])) > 1
+    assert predictions["udf"] == predictions["sql"] == predictions["torch"]
     *numbers, seconds = found["too many"]
     assert numbers == [3, 2]
     assert seconds < 5

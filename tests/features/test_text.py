@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from tests.features.conftest import fetched
 
 from farandole.errors import ArtifactError
-from farandole.features import Tokenizer, sentence_encoder
-from farandole.networks import SentenceEncoder
+from farandole.features import Cut, Tokenizer, sentence_encoder
+from farandole.networks import Ragged, SentenceEncoder
 
 TEXTS = [
     "The cat sat on the mat.",
@@ -101,3 +101,10 @@ def test_other_networks_are_refused(tmp_path: Path) -> None:
     checkpoint_config.unlink()
     with pytest.raises(ArtifactError, match=r"config\.json beside its weights"):
         sentence_encoder(tmp_path)
+
+
+def test_the_vectors_of_a_network_with_a_head_by_a_cut(tmp_path: Path) -> None:
+    net = checkpoint(tmp_path)
+    texts = Ragged.of([torch.tensor([1, 2, 3]), torch.tensor([4]), torch.tensor([5, 6, 7])])
+    cut = Cut(sentence_encoder(tmp_path, outputs=3), "pooling")
+    torch.testing.assert_close(cut(texts), net(texts))

@@ -37,12 +37,8 @@ def raw(network: nn.Module | None = None) -> Any:
 WINNERS = raw().argmax(1).tolist()
 
 
-@pytest.fixture(scope="module")
-def frame(spark: SparkSession) -> DataFrame:
-    """Rows as an array, as columns, and as dense and sparse Vectors; in two partitions."""
-    from pyspark.ml.linalg import Vectors
-
-    table = pa.table(
+def table() -> pa.Table:
+    return pa.table(
         {
             "id": np.arange(ROWS),
             "features": pa.array(list(X), pa.list_(pa.float32())),
@@ -50,14 +46,24 @@ def frame(spark: SparkSession) -> DataFrame:
             **{name: X[:, place] for place, name in enumerate("abcd")},
         }
     )
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession) -> DataFrame:
+    """Rows as an array, as columns, and as dense and sparse Vectors; in two partitions."""
+    from pyspark.ml.linalg import Vectors
+
     vectors = spark.createDataFrame(
         [
-            (row, Vectors.sparse(4, range(4), X[row].tolist()) if row % 2 else Vectors.dense(X[row]))
+            (
+                row,
+                Vectors.sparse(4, range(4), X[row].tolist()) if row % 2 else Vectors.dense(X[row]),
+            )
             for row in range(ROWS)
         ],
         ["id", "vector"],
     )
-    found = spark.createDataFrame(table).join(vectors, "id").repartition(2).cache()
+    found = spark.createDataFrame(table()).join(vectors, "id").repartition(2).cache()
     assert found.count() == ROWS
     return found
 
@@ -70,6 +76,10 @@ def struct() -> Any:
     from pyspark.sql import functions as F
 
     return F.struct("a", "b", "c", "d")
+
+
+def predictions(rows: DataFrame) -> list[Any]:
+    return [row.prediction for row in rows.orderBy("id").collect()]
 
 
 COLUMNS: dict[str, Callable[[PredictUdf], Any]] = {
@@ -88,38 +98,42 @@ COLUMNS: dict[str, Callable[[PredictUdf], Any]] = {
 }
 
 
-def test_every_form_of_a_column(frame: DataFrame) -> None:
-    made = classify()
-    columns = [form(made).alias(name) for name, form in COLUMNS.items()]
-    found = frame.select("id", *columns).orderBy("id").toPandas()
-    for name in COLUMNS:
-        assert found[name].tolist() == WINNERS, name
+@pytest.mark.parametrize("form", COLUMNS)
+def test_every_form_of_a_column(frame: DataFrame, form: str) -> None:
+    # One by one: Spark starts a Python process for each UDF of a query, and torch in each.
+    found = frame.select("id", COLUMNS[form](classify()).alias("prediction"))
+    assert predictions(found) == WINNERS
 
 
-def test_structs_in_every_form(frame: DataFrame) -> None:
+def test_several_networks_in_one_query(frame: DataFrame) -> None:
+    other = small_network(seed=5)
+    second = farandole.predict_udf(other, output="class")
+    rows = frame.select("id", classify()("features").alias("p"), second("vector").alias("q"))
+    found = rows.orderBy("id").toPandas()
+    assert found.p.tolist() == WINNERS
+    assert found.q.tolist() == raw(other).argmax(1).tolist()
+
+
+STRUCTS: dict[str, Callable[[PredictUdf], Any]] = {
+    "arrow": lambda p: p("features"),
+    "Series": lambda p: p.series("features"),
+    "iterator": lambda p: p.iterator("features"),
+    "DataFrame": lambda p: p.frame(struct()),
+    "iterator of DataFrames": lambda p: p.iterator_of_frames(struct()),
+}
+
+
+@pytest.mark.parametrize("form", STRUCTS)
+def test_structs_in_every_form(frame: DataFrame, form: str) -> None:
     made = farandole.predict_udf(small_network(), output="all")
-    forms = {
-        "arrow": made("features"),
-        "series": made.series("features"),
-        "iterator": made.iterator("features"),
-        "frame": made.frame(struct()),
-        "frames": made.iterator_of_frames(struct()),
-    }
-    columns = [column.alias(name) for name, column in forms.items()]
-    rows = frame.select("id", *columns).orderBy("id").collect()
+    found = predictions(frame.select("id", STRUCTS[form](made).alias("prediction")))
     share = torch.from_numpy(raw()).softmax(1).numpy()
-    for name in forms:
-        found = [row[name] for row in rows]
-        np.testing.assert_allclose([one.raw for one in found], raw(), rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose([one.probability for one in found], share, rtol=1e-4)
-        assert [one.prediction for one in found] == WINNERS
+    np.testing.assert_allclose([one.raw for one in found], raw(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose([one.probability for one in found], share, rtol=1e-4)
+    assert [one.prediction for one in found] == WINNERS
 
 
-def predictions(rows: DataFrame) -> list[Any]:
-    return [row.prediction for row in rows.orderBy("id").collect()]
-
-
-@pytest.mark.parametrize("features", [["features"], ["a", "b", "c", "d"], ["vector"]])
+@pytest.mark.parametrize("features", [["features"], ["a", "b", "c", "d"]])
 def test_forms_that_take_whole_rows(frame: DataFrame, features: list[str]) -> None:
     made = classify(features=features)
     rows = frame.select("id", "g", *features)
@@ -127,6 +141,14 @@ def test_forms_that_take_whole_rows(frame: DataFrame, features: list[str]) -> No
     assert predictions(rows.mapInArrow(made.map_arrow, schema)) == WINNERS
     assert predictions(rows.mapInPandas(made.map_pandas, schema)) == WINNERS
     assert predictions(rows.groupBy("g").applyInPandas(made.per_group, schema)) == WINNERS
+
+
+def test_vectors_of_whole_rows(frame: DataFrame) -> None:
+    made = classify(features=["vector"])
+    rows = frame.select("id", "vector")
+    found = rows.mapInArrow(made.map_arrow, made.schema(rows)).orderBy("id").collect()
+    assert [row.prediction for row in found] == WINNERS
+    np.testing.assert_allclose([row.vector.toArray() for row in found], X)
 
 
 def test_structs_of_whole_rows(frame: DataFrame) -> None:
@@ -150,11 +172,11 @@ def test_a_model_for_each_group(frame: DataFrame) -> None:
         rows.groupBy("g").applyInPandas(only.per_group, only.schema(rows)).collect()
 
 
-def test_cogroups(frame: DataFrame) -> None:
-    left, right = frame.select("id", "g"), frame.select("id", "features")
+def test_cogroups(spark: SparkSession) -> None:
+    left, right = (spark.createDataFrame(table().select(["id", one])) for one in ("g", "features"))
     schema = "id long, g string, features array<float>, prediction double"
     made = classify(features=["features"])
-    both = left.groupBy("id").cogroup(right.groupBy("id"))
+    both = left.groupBy("id").cogroup(right.groupBy("id"))  # a group a row
     assert predictions(both.applyInPandas(made.per_cogroup(), schema)) == WINNERS
 
 
@@ -225,10 +247,9 @@ def test_images(spark: SparkSession) -> None:
         "series": predict.series("content"),
         "series of images": predict.series("image"),
     }
-    columns = [column.alias(name) for name, column in forms.items()]
-    found = frame.select("id", *columns).orderBy("id").toPandas()
-    for name in forms:
-        np.testing.assert_allclose(np.stack(found[name]), alone, rtol=1e-4, atol=1e-5)
+    for column in forms.values():
+        found = predictions(frame.select("id", column.alias("prediction")))
+        np.testing.assert_allclose(np.stack(found), alone, rtol=1e-4, atol=1e-5)
 
 
 def test_nulls(spark: SparkSession) -> None:
@@ -241,13 +262,11 @@ def test_nulls(spark: SparkSession) -> None:
         "series": made.series("features"),
         "iterator": made.iterator("features"),
     }
-    columns = [column.alias(name) for name, column in forms.items()]
     expected = [None if n in (3, 7) else WINNERS[n] for n in range(12)]
     kept = given.mapInArrow(made.map_arrow, made.schema(given))
     assert predictions(kept) == expected
-    found = given.select("id", *columns).orderBy("id").collect()
-    for name in forms:
-        assert [row[name] for row in found] == expected, name
+    for name, column in forms.items():
+        assert predictions(given.select("id", column.alias("prediction"))) == expected, name
     with pytest.raises(Exception, match=r"2 rows have null|1 row has null.*row 3") as caught:
         given.select(classify()("features")).collect()
     assert "row 3" in str(caught.value)

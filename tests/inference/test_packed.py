@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from tests.inference.networks_made import Tied
+from tests.spark.samples import small_network
 from torch import nn
 
 from farandole.errors import InputError
@@ -252,6 +254,28 @@ def test_processes_of_one_host_share_the_pages(tmp_path: Path) -> None:
         assert memory.get("Anonymous", 0) < 0.1 * weights, "they were copied"
         if memory.get("Pss") and memory["Pss"] != memory["Rss"]:  # some sandboxes don't count
             assert memory["Pss"] < 0.75 * memory["Rss"]
+
+
+class Around(nn.Module):
+    """TorchScript inside of a plain module, as people wrap what takes one argument too many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.inner = torch.jit.script(small_network())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.inner(x) * 2
+        return found
+
+
+def test_torchscript_inside_of_a_network() -> None:
+    network = Around()
+    found = travelled(Packed.of(network, None))
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(direct(found, x), direct(small_network(), x) * 2)
+    assert Packed.of(network, None).unpack()(x.numpy()).raw.shape == (5, 3)
 
 
 class Stubborn(nn.Module):

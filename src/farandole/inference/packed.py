@@ -30,6 +30,7 @@ from torch import nn
 from farandole.artifact import Signature
 from farandole.errors import InputError
 from farandole.inference.predictor import Predictor
+from farandole.inference.script import from_bytes, to_bytes
 
 _MOST_LOADED = 4
 _loaded: OrderedDict[tuple[Any, ...], Predictor] = OrderedDict()
@@ -134,6 +135,12 @@ class _Separator(cloudpickle.Pickler):  # type: ignore[misc]
             self._seen.append(value)
         return self._names[id(value)]
 
+    def reducer_override(self, value: Any) -> Any:
+        """TorchScript has no pickle of its own, alone or inside of a network."""
+        if isinstance(value, torch.jit.ScriptModule):
+            return from_bytes, (to_bytes(value),)
+        return super().reducer_override(value)
+
     def _of_its_own(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor, copied if others share its memory: safetensors takes each only once."""
         storage = tensor.untyped_storage()
@@ -167,7 +174,7 @@ def _apart(network: nn.Module) -> tuple[bytes, dict[str, torch.Tensor]]:
     separator = _Separator(file)
     try:
         separator.dump(network)
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
+    except (TypeError, AttributeError, RuntimeError, pickle.PicklingError) as error:
         raise InputError(
             f"The network ({type(network).__name__}) can't be sent to workers: {error}. Save it "
             "with torch.export or TorchScript, and give the file."

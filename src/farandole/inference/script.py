@@ -21,11 +21,7 @@ class Script(nn.Module):
         self.module = module
 
     def __reduce__(self) -> tuple[Any, ...]:
-        archive = io.BytesIO()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.jit.save(self.module, archive)
-        return _from_archive, (archive.getvalue(),)
+        return _from_archive, (to_bytes(self.module),)
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """Apply the module."""
@@ -40,8 +36,22 @@ def read_script(path: Path) -> Script:
         raise ArtifactError(f"{str(path)!r} can't be read as TorchScript: {error}") from error
 
 
+def to_bytes(module: torch.jit.ScriptModule) -> bytes:
+    """The module's archive."""
+    archive = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(module, archive)
+    return archive.getvalue()
+
+
+def from_bytes(archive: bytes) -> torch.jit.ScriptModule:
+    """The module of an archive."""
+    return _load(io.BytesIO(archive))
+
+
 def _from_archive(archive: bytes) -> Script:
-    return Script(_load(io.BytesIO(archive)))
+    return Script(from_bytes(archive))
 
 
 def _load(file: Any) -> torch.jit.ScriptModule:
