@@ -227,7 +227,7 @@ def test_what_does_not_fit_the_signature(answer: Answer, complaint: str) -> None
 
 
 def test_too_few_labels_without_a_signature() -> None:
-    with pytest.raises(InputError, match=r"1 labels, but class [12] occurs"):
+    with pytest.raises(InputError, match="1 labels for 3 classes"):
         answered(network(), Answer("class", labels=("a",)), None)
 
 

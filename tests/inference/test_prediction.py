@@ -60,7 +60,8 @@ def test_one_sigmoid_has_two_classes() -> None:
 def test_several_sigmoids_are_probabilities_of_yes() -> None:
     found = prediction(RAW, "sigmoids")
     np.testing.assert_allclose(found.prediction, 1 / (1 + np.exp(-RAW)))
-    assert found.probability is None
+    np.testing.assert_allclose(found.probability, 1 / (1 + np.exp(-RAW)))
+    np.testing.assert_allclose(found.raw, RAW)
 
 
 @pytest.mark.parametrize(("width", "shape"), [(1, (6,)), (3, (6, 3))])

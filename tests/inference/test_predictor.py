@@ -140,7 +140,7 @@ def test_cells_of_several_axes_in_pandas() -> None:
     ("data", "complaint"),
     [
         ({"y": ROWS}, "no column 'x' to predict from"),
-        ({"x": ROWS[:, :3]}, r"shape \(3,\) a row, but the network was trained on \(4,\)"),
+        ({"x": ROWS[:, :3]}, r"shape \(3,\) a row, but the network takes \(4,\)"),
         (pa.table({"x": [[1.0] * 4, None]}), "'x': 1 row has null.*before predicting"),
         (pa.table({"x": [[1.0] * 4, [1.0]]}), "'x': 1 row has another size"),
         ({"x": np.full((2, 4), "a")}, "'x' holds <U1, expected float32"),

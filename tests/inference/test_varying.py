@@ -164,7 +164,7 @@ def test_columns_that_vary_beside_those_that_do_not(monkeypatch: pytest.MonkeyPa
         ((None,), "int64", np.arange(3), "'x' has shape .* at least 1 axes"),
         ((None,), "int64", [["a"]], "'x' holds strings"),
         ((None,), "int64", [[1], "a"], "'x' can't be read"),
-        ((None, 2), "float32", [[[1.0, 2.0, 3.0]]], r"shape \(3,\) an element, .* on \(2,\)"),
+        ((None, 2), "float32", [[[1.0, 2.0, 3.0]]], r"shape \(3,\) an element, .* takes \(2,\)"),
         ((None, 2), "float32", [[[1.0, 2.0], [3.0]]], "'x': 1 row has another size"),
         ((None, 2), "float32", [np.zeros((1, 2)), np.zeros((2, 3))], r"\(2,\) in one row and \(3"),
         ((None, None), "float32", [np.zeros(3)], "fewer than 2 axes"),

@@ -98,7 +98,8 @@ def _mismatch(network: nn.Module, signature: Signature, error: Exception | None)
     if any(len(shape) > 1 and None not in shape for shape in signature.shapes):
         hints.append("A network for flat rows needs nn.Flatten() in front.")
     if any(
-        None in s and "int" in d for s, d in zip(signature.shapes, signature.dtypes, strict=True)
+        None in s and d.startswith("int")
+        for s, d in zip(signature.shapes, signature.dtypes, strict=True)
     ):
         hints.append("Tokens need a vocabulary: networks.RNN(…, vocabulary=…).")
     hints.append(wrapping_advice(network))

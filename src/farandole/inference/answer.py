@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from farandole.inference.prediction import Prediction
 
 RAW, PROBABILITY, PREDICTION = "raw", "probability", "prediction"
 KINDS = (PREDICTION, "class", PROBABILITY, RAW, "topk", "all")
+_NAMING = (PREDICTION, "class", "topk", "all")
 _LISTS = "array<double>"
 
 
@@ -39,6 +40,11 @@ class Answer:
         """What a user asks for, checked."""
         if type(k) is not int or k < 1:
             raise InputError(f"k must be a positive integer. Received: k={k!r}")
+        if isinstance(labels, str):
+            raise InputError(f"labels must be a list of names. Received: labels={labels!r}")
+        if labels and output not in _NAMING:
+            wanted = ", ".join(map(repr, _NAMING))
+            raise InputError(f"labels are for {wanted}, which name classes, not for {output!r}.")
         if isinstance(output, Mapping) and output:
             return cls(outputs=dict(output))
         if output not in KINDS:
@@ -58,15 +64,23 @@ class Answer:
         """Raise if the network can't answer this, as far as that is known."""
         if signature is None or self.outputs:
             return
-        if self.kind in ("class", PROBABILITY, "topk") and not signature.is_classifier:
-            raise InputError(f'output={self.kind!r} needs a classifier. Use "prediction" or "raw".')
         if not signature.is_classifier:
+            several = signature.head == "sigmoids" and self.kind == PROBABILITY
+            if self.labels or (self.kind in ("class", PROBABILITY, "topk") and not several):
+                asked = "labels need" if self.labels else f"{self.kind!r} needs"
+                raise InputError(f'{asked} a classifier. This network gives "prediction" or "raw".')
             return
         classes = signature.num_classes
         if self.labels and len(self.labels) != classes:
             raise InputError(f"There are {len(self.labels)} labels for {classes} classes.")
         if self.kind == "topk" and self.k > classes:
             raise InputError(f"The network has {classes} classes. Received: k={self.k}")
+
+    def for_head(self, head: str | None) -> Answer:
+        """The same of a network of which only this is known: then a prediction is a class."""
+        if head is None or self.kind != PREDICTION or self.outputs:
+            return self
+        return replace(self, kind={"identity": RAW, "sigmoids": PROBABILITY}.get(head, "class"))
 
     def spark_type(self, signature: Signature | None) -> str:
         """The type of the column, in Spark's words."""
@@ -118,38 +132,39 @@ class Answer:
 
     def _check_classes(self, found: Prediction) -> None:
         """Raise if classes are asked of a network that turns out to have none."""
-        if self.kind == RAW or (self.kind == PREDICTION and not self.labels):
+        several = found.classes is None and found.probability is not None
+        plain = self.kind == PREDICTION and not self.labels
+        if self.kind == RAW or plain or (self.kind == PROBABILITY and several):
             return
-        classes = 0 if found.probability is None else found.probability.shape[1]
+        classes = found.classes or 0
         if classes < 2:
             raise InputError(
-                f"output={self.kind!r} needs a network with a value for each class. This one gives "
-                f'{found.raw.shape[1]}. Use output="raw", or head="sigmoid" if a single value tells '
-                "the second class from the first."
+                f"{self.kind!r} needs a network with a value for each class. This one gives "
+                f'{found.raw.shape[1]}. Ask for "raw", or say head="sigmoid" if a single value '
+                "tells the second class from the first."
             )
+        if self.labels and len(self.labels) != classes:
+            raise InputError(f"There are {len(self.labels)} labels for {classes} classes.")
 
     def _all(self, found: Prediction) -> pa.Array:
-        if found.probability is None:
+        if found.classes is None:
             return _struct({PREDICTION: self._value(found)})
-        parts = {RAW: lists(found.raw), PROBABILITY: lists(found.probability)}
+        parts = {RAW: lists(found.raw), PROBABILITY: lists(_probability(found))}
         return _struct({**parts, PREDICTION: self._value(found)})
 
     def _value(self, found: Prediction) -> pa.Array:
-        if found.probability is not None:
+        if found.classes is not None:
             return self._classes(found)
         return pa.array(found.prediction) if found.prediction.ndim == 1 else lists(found.prediction)
 
     def _classes(self, found: Prediction) -> pa.Array:
-        if found.probability is None:
+        if found.classes is None:
             raise InputError("Only a classifier has classes; this is a regression.")
         return self._named(found.prediction)
 
     def _named(self, classes: np.ndarray[Any, Any]) -> pa.Array:
         if not self.labels:
             return pa.array(classes.reshape(-1), pa.float64())
-        highest = int(classes.max(initial=0))
-        if highest >= len(self.labels):
-            raise InputError(f"There are {len(self.labels)} labels, but class {highest} occurs.")
         return pa.array(self.labels, pa.string()).take(pa.array(classes.reshape(-1).astype(int)))
 
     def _best(self, found: Prediction) -> pa.Array:

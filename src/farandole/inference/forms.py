@@ -27,10 +27,25 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_OF_NUMBERS = ("mean", "sum")
 
-def here(application: Application) -> Responder:
-    """The application in the Python worker that runs this."""
-    return application.unpack(_spark.distributed_path, _spark.task_device())
+
+class Here:
+    """An application in the Python worker that runs it, unpacked once for all batches of a task."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._responder: Responder | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Here, (self._application,)
+
+    def __call__(self) -> Responder:
+        """Ready to answer."""
+        if self._responder is None:
+            find, device = _spark.distributed_path, _spark.task_device()
+            self._responder = self._application.unpack(find, device)
+        return self._responder
 
 
 def respond(
@@ -38,7 +53,7 @@ def respond(
 ) -> Iterator[pa.Array]:
     """The answers for the Arrow batches of one task."""
     columns = (batch if isinstance(batch, tuple) else (batch,) for batch in batches)
-    return here(application).stream(columns, _spark.task_place())
+    return Here(application)().stream(columns, _spark.task_place())
 
 
 class Forms:
@@ -49,16 +64,25 @@ class Forms:
     """
 
     def __init__(
-        self, application: Application, *, features: Sequence[str] = (), column: str = "prediction"
+        self,
+        application: Application,
+        *,
+        features: Sequence[str] = (),
+        column: str = "prediction",
+        as_vector: bool = False,
     ) -> None:
         signature = application.packed.signature
         self.application = application
         self.returns = application.answer.spark_type(signature)
         """The type of its answers, in Spark's words."""
-        self.features = tuple(features) or (signature.features if signature else ())
+        own = signature.features if signature else ()
+        self.features = (features,) if isinstance(features, str) else tuple(features) or own
         """The columns to predict from, where whole rows come."""
         self.column = column
         """The column of answers, where whole rows go."""
+        self.as_vector = as_vector
+        if as_vector and self.returns != "array<double>":
+            raise InputError(f"as_vector is for arrays of numbers. This gives {self.returns}.")
 
     def delivered(self, session: SparkSession | None = None) -> Application:
         """The application as workers of the session find it."""
@@ -96,15 +120,15 @@ class Forms:
         `how` is one of "mode" (the most frequent), "mean", "min", "max" and "sum".
         """
         text = self.returns == "string"
-        if how not in AGGREGATES or (text and how in ("mean", "sum")):
-            wanted = ", ".join(AGGREGATES[:1] if text else AGGREGATES)
+        if how not in AGGREGATES or (text and how in _OF_NUMBERS):
+            wanted = ", ".join(one for one in AGGREGATES if not text or one not in _OF_NUMBERS)
             raise InputError(f"how must be one of {wanted}. Received: how={how!r}")
         if self.returns not in ("double", "string"):
             raise InputError(f"Only single values can be put together, not {self.returns}.")
-        application = self.delivered()
+        here = Here(self.delivered())
 
         def predict(*series: Any) -> Any:
-            return put_together(answers(here(application), series), how)
+            return put_together(answers(here(), series), how)
 
         return self._called(predict, pd.Series, str if text else float, columns)
 
@@ -116,6 +140,8 @@ class Forms:
             raise InputError(
                 f"The column {self.column!r} exists already. Drop it, or name another: column=."
             )
+        if self.as_vector:
+            raise InputError("Whole rows can't go with Vectors: leave as_vector out.")
         if not self.features:
             raise InputError("This network doesn't tell which columns it takes: features=[…].")
         return StructType([*frame.schema, StructField(self.column, DataType.fromDDL(self.returns))])
@@ -123,10 +149,10 @@ class Forms:
     @property
     def map_arrow(self) -> Any:
         """For mapInArrow: record batches → record batches."""
-        application, features, column = self.delivered(), self.features, self.column
+        here, features, column = Here(self.delivered()), self.features, self.column
 
         def predict(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            responder = here(application)
+            responder = here()
             for batch in ahead(batches):
                 yield with_answers(responder, batch, features, column)
 
@@ -135,10 +161,10 @@ class Forms:
     @property
     def map_pandas(self) -> Any:
         """For mapInPandas: DataFrames → DataFrames."""
-        application, features, column = self.delivered(), self.features, self.column
+        here, features, column = Here(self.delivered()), self.features, self.column
 
         def predict(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-            responder = here(application)
+            responder = here()
             for batch in batches:
                 yield frame_with_answers(responder, batch, features, column)
 
@@ -147,36 +173,36 @@ class Forms:
     @property
     def per_group(self) -> Any:
         """For groupBy().applyInPandas: all rows of a group → the same with answers."""
-        application, features, column = self.delivered(), self.features, self.column
+        here, features, column = Here(self.delivered()), self.features, self.column
 
         def predict(group: pd.DataFrame) -> pd.DataFrame:
-            return frame_with_answers(here(application), group, features, column)
+            return frame_with_answers(here(), group, features, column)
 
         return predict
 
     def per_cogroup(self, join: Any = pd.merge) -> Any:
         """For cogroup().applyInPandas: two groups, joined by a function of both → answers."""
-        application, features, column = self.delivered(), self.features, self.column
+        here, features, column = Here(self.delivered()), self.features, self.column
 
         def predict(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
-            return frame_with_answers(here(application), join(left, right), features, column)
+            return frame_with_answers(here(), join(left, right), features, column)
 
         return predict
 
     def _of_batches(self, hint: Any, columns: Sequence[Any]) -> Column:
-        application = self.delivered()
+        here = Here(self.delivered())
 
         def predict(*given: Any) -> Any:
-            return answers(here(application), given)
+            return answers(here(), given)
 
         return self._called(predict, hint, self._answer_hint, columns)
 
     def _of_iterators(self, hint: Any, columns: Sequence[Any]) -> Column:
-        application = self.delivered()
+        here = Here(self.delivered())
 
         def predict(batches: Iterator[Any]) -> Iterator[Any]:
             given = (batch if isinstance(batch, tuple) else (batch,) for batch in batches)
-            return each(here(application), given, _spark.task_place())
+            return each(here(), given, _spark.task_place())
 
         given, gives = (GenericAlias(Iterator, (one,)) for one in (hint, self._answer_hint))
         return self._called(predict, given, gives, columns)
@@ -195,5 +221,10 @@ class Forms:
         (argument,) = (name for name in function.__annotations__ if name != "return")
         function.__annotations__ = {argument: given, "return": gives}
         make: Any = pandas_udf  # its overloads can't see hints that come so late
-        column: Column = make(function, self.returns)(*columns)
-        return column
+        return self._shaped(make(function, self.returns)(*columns))
+
+    def _shaped(self, column: Column) -> Column:
+        """The column in the form that was asked for."""
+        from pyspark.ml.functions import array_to_vector
+
+        return array_to_vector(column) if self.as_vector else column

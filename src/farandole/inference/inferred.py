@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +22,6 @@ from farandole.networks.declared import ragged_axes, takes_gray
 
 Layout = tuple[tuple[Shape, str], ...]
 """The shape of a row and the type of its values, for each column."""
-
-_LAST_LAYERS: dict[type[nn.Module], str] = {
-    nn.Softmax: "probabilities",
-    nn.LogSoftmax: "log_softmax",
-}
 
 
 @dataclass(frozen=True)
@@ -82,15 +77,22 @@ def inferred(
         features=names_for(found),
         shapes=tuple(found if shapes is None else _reshaped(found, shapes)),
         dtypes=tuple(dtype for _, dtype in first.layout),
-        head=head or head_of(network),
+        head=head or "softmax",
         outputs=1,
         floating=_floating(network),
     )
     taken, outputs = fitted(network, signature, first.sizes())
-    first_output = outputs[0] if isinstance(outputs[0], torch.Tensor) else torch.zeros(1, 1)
-    if head is None and taken.head == "softmax" and _are_probabilities(first_output):
-        taken = replace(taken, head="probabilities")
-    return replace(taken, outputs=first_output[0].numel())
+    first_output = first_tensor(outputs)
+    seen = head or head_by(first_output)
+    return replace(taken, head=seen, outputs=first_output[0].numel())
+
+
+def first_tensor(outputs: Sequence[Any]) -> torch.Tensor:
+    """The first output; those of a network that names them come in one mapping."""
+    first = outputs[0]
+    if isinstance(first, Mapping):
+        first = next(iter(first.values()), None)
+    return first if isinstance(first, torch.Tensor) else torch.zeros(1, 1)
 
 
 def unknown(columns: int, head: str) -> Signature:
@@ -105,26 +107,24 @@ def names_for(columns: Sequence[Any]) -> tuple[str, ...]:
     return tuple(f"argument {number + 1}" for number in range(len(columns)))
 
 
-def head_of(network: nn.Module) -> str:
-    """How outputs become classes, going by the network's last layer.
+def head_by(output: torch.Tensor) -> str:
+    """How outputs become classes, by their looks: probabilities already, their logarithms, or not.
 
-    >>> head_of(nn.Sequential(nn.Linear(2, 3), nn.LogSoftmax(1)))
-    'log_softmax'
+    >>> head_by(torch.tensor([[0.25, 0.75]])), head_by(torch.tensor([[0.25, 2.75]]))
+    ('probabilities', 'softmax')
     """
-    *_, last = network.modules()
-    return _LAST_LAYERS.get(type(last), "softmax")
+    if output.dim() != 2 or output.shape[1] < 2 or not output.is_floating_point():
+        return "softmax"
+    close = 1e-5 if output.dtype in (torch.float32, torch.float64) else 0.02
+    if bool((output >= 0).all()) and _sum_to_one(output, close):
+        return "probabilities"
+    logarithms = bool((output <= 0).all()) and _sum_to_one(output.double().exp(), close)
+    return "log_softmax" if logarithms else "softmax"
 
 
-def _are_probabilities(output: torch.Tensor) -> bool:
-    """Whether a network made these by softmax where its layers don't tell, as in a graph's."""
-    if output.dim() != 2 or output.shape[1] < 2 or output.dtype not in _EXACT:
-        return False
+def _sum_to_one(output: torch.Tensor, close: float) -> bool:
     sums = output.double().sum(1)
-    return bool((output >= 0).all() and torch.allclose(sums, torch.ones_like(sums), 0, 1e-5))
-
-
-_EXACT = (torch.float32, torch.float64)
-"""In fewer digits, what is 1 and what only comes near it can't be told apart."""
+    return torch.allclose(sums, torch.ones_like(sums), 0, close)
 
 
 def _floating(network: nn.Module) -> str:
@@ -133,14 +133,25 @@ def _floating(network: nn.Module) -> str:
     return str(next(kinds, torch.float32)).removeprefix("torch.")
 
 
+_LOOK_AT = 64
+
+
 def _first_row(name: str, column: Any, axes: int, *, gray: bool) -> Any:
     first = column[:1]
     try:
         if axes:
-            return ragged_column(name, first, axes, gray=gray)
+            row = ragged_column(name, first, axes, gray=gray)
+            return row if len(row.values) else _first_filled(name, column, axes, row, gray)
         return first if isinstance(first, np.ndarray) else to_numpy(name, first)
     except BadColumn as bad:
         raise UnusableInput(bad.rows, 0) from None
+
+
+def _first_filled(name: str, column: Any, axes: int, row: RaggedArray, gray: bool) -> RaggedArray:
+    """One of the first rows that has elements, because only those tell what an element is."""
+    some = ragged_column(name, column[:_LOOK_AT], axes, gray=gray)
+    filled = np.flatnonzero(some.lengths)
+    return some[int(filled[0]) : int(filled[0]) + 1] if len(filled) else row
 
 
 def _look(row: Any) -> tuple[Shape, str]:

@@ -31,6 +31,8 @@ class Intake:
 
     def __init__(self, signature: Signature, *, reshapes: bool = False) -> None:
         self.signature = signature
+        self.rows_at_once: int | None = None
+        """How many rows the network can take, once that is known."""
         self._reshapes = reshapes
 
     def rows_to_convert(self, columns: Sequence[Any]) -> int:
@@ -94,8 +96,7 @@ class Intake:
 def _same_shape(name: str, array: Array, shape: tuple[int, ...], of_what: str) -> None:
     if len(array) and array.shape[1:] != shape:
         raise InputError(
-            f"Column {name!r} has shape {array.shape[1:]} {of_what}, but the network was trained "
-            f"on {shape}."
+            f"Column {name!r} has shape {array.shape[1:]} {of_what}, but the network takes {shape}."
         )
 
 

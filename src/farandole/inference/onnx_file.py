@@ -44,12 +44,24 @@ class OnnxNetwork(nn.Module):
             name: np.ascontiguousarray(value.cpu().numpy(), kind)
             for (name, kind), value in zip(self._inputs, inputs, strict=True)
         }
-        return tuple(torch.from_numpy(np.asarray(one)) for one in self._session.run(None, fed))
+        return tuple(map(_tensor, self._session.run(None, fed)))
 
 
 def read_onnx(path: Path) -> OnnxNetwork:
-    """The network in an ONNX file that holds its own weights."""
-    return OnnxNetwork(path.read_bytes())
+    """The network in an ONNX file, and in the file of weights that may lie beside it."""
+    if not path.with_name(f"{path.name}.data").exists():
+        return OnnxNetwork(path.read_bytes())
+    try:
+        import onnx
+    except ImportError as error:
+        raise MissingPackage("onnx", "onnx") from error
+    return OnnxNetwork(onnx.load(path).SerializeToString())
+
+
+def _tensor(output: Any) -> Any:
+    """Numbers as a tensor; names of classes and the like as they are, for who doesn't ask."""
+    is_array = isinstance(output, np.ndarray) and output.dtype.kind in "biuf"
+    return torch.from_numpy(output) if is_array else output
 
 
 def _session(content: bytes) -> Any:

@@ -14,6 +14,7 @@ import os
 import pickle
 import shutil
 import tempfile
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,8 +29,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from farandole.artifact import Signature
+from farandole.artifact.fitting import only_looking
 from farandole.errors import InputError
-from farandole.inference.predictor import Predictor
+from farandole.inference.predictor import Predictor, check_initialized
 from farandole.inference.script import from_bytes, to_bytes
 
 _MOST_LOADED = 4
@@ -65,7 +67,9 @@ class Packed:
         **options: Any,
     ) -> Packed:
         """Pack once, use for every query; `folder` is one that the workers see as well."""
-        content, tensors = _apart(network)
+        check_initialized(network)
+        with only_looking(network):  # the same content, whether it is just being trained or not
+            content, tensors = _apart(network)
         digest = _digest(content, tensors)
         size = len(content) + sum(tensor.nbytes for tensor in tensors.values())
         if size <= INLINE_BYTES:
@@ -200,9 +204,12 @@ def _write(file: Path, content: bytes, tensors: dict[str, torch.Tensor]) -> None
     """Whole or not at all: somebody else may look for the same content."""
     file.parent.mkdir(parents=True, exist_ok=True)
     whole = {**tensors, _NETWORK: torch.from_numpy(np.frombuffer(content, np.uint8).copy())}
-    draft = file.with_name(f".{file.name}-{os.getpid()}")
-    save_file(whole, draft)
-    os.replace(draft, file)
+    draft = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
+    try:
+        save_file(whole, draft)
+        os.replace(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 @cache

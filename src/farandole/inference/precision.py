@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,26 +55,46 @@ def lowered(network: nn.Module, precision: str | None) -> nn.Module:
 def supported(precision: str | None) -> Iterator[None]:
     """Compute in this precision, where torch's own short cuts would fail too."""
     if precision == "int8":  # attention's looks for weights that aren't there any more
-        with _without(
-            torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
-        ):
+        with _ATTENTION.off():
             yield
     elif precision == "bfloat16" and not has_bfloat16():  # oneDNN's ends the process
-        # torch.backends.mkldnn.flags does the same, and warns of settings that it leaves alone.
-        with _without(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled):
+        with _ONEDNN.off():
             yield
     else:
         yield
 
 
-@contextmanager
-def _without(get: Callable[[], bool], put: Callable[[bool], None]) -> Iterator[None]:
-    before = get()
-    put(False)
-    try:
-        yield
-    finally:
-        put(before)
+class Switch:
+    """A switch of the whole process, off as long as any thread wants that."""
+
+    def __init__(self, get: Callable[[], bool], put: Callable[[bool], None]) -> None:
+        self._get, self._put = get, put
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = True
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Switch off; the last one to leave puts it back as it was."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._before = self._get()
+                self._put(False)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    self._put(self._before)
+
+
+_ATTENTION = Switch(
+    torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled
+)
+# torch.backends.mkldnn.flags does the same, and warns of settings that it leaves alone.
+_ONEDNN = Switch(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled)
 
 
 @cache

@@ -38,13 +38,18 @@ class Prediction:
 
     @cached_property
     def raw(self) -> Array:
-        """The first output: of a classifier a value a class, of sigmoids their probabilities."""
+        """The first output; of a single yes or no, a value for either class."""
         return self._raw.numpy()
 
     @cached_property
     def probability(self) -> Array | None:
-        """Class probabilities, (rows, classes); None for regression."""
-        return self._probability.numpy() if self._signature.is_classifier else None
+        """Class probabilities, (rows, classes), or those of each yes; None for regression."""
+        return None if self._signature.head == "identity" else self._probability.numpy()
+
+    @property
+    def classes(self) -> int | None:
+        """How many there are to choose from; None if that isn't what the network does."""
+        return self._raw.shape[1] if self._signature.is_classifier else None
 
     @cached_property
     def prediction(self) -> Array:
@@ -53,7 +58,8 @@ class Prediction:
         For several answers of yes or no, the probability of each yes."""
         if self._signature.is_classifier:
             return self._winners().double().numpy()
-        return self.raw[:, 0] if self.raw.shape[1] == 1 else self.raw
+        values = self.raw if self.probability is None else self.probability
+        return values[:, 0] if values.shape[1] == 1 else values
 
     def best(self, count: int) -> tuple[Array, Array]:
         """The most probable classes, (rows, count), and their probabilities."""
@@ -70,8 +76,6 @@ class Prediction:
     @cached_property
     def _raw(self) -> torch.Tensor:
         first, head = self._outputs[0], self._signature.head
-        if head == "sigmoids":
-            return first.sigmoid()
         return torch.cat([-first[:, :1], first[:, :1]], dim=1) if head == "sigmoid" else first
 
     @cached_property
@@ -80,6 +84,8 @@ class Prediction:
         if head == "sigmoid":
             positive = torch.sigmoid(self._raw[:, 1:])
             return torch.cat([1 - positive, positive], dim=1)
+        if head == "sigmoids":
+            return self._raw.sigmoid()
         if head == "probabilities":
             return self._raw
         return torch.softmax(self._raw, 1) if head == "softmax" else self._raw.exp()

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from farandole.artifact import Signature
 from farandole.data.frame import from_series
 from farandole.errors import InputError, suggestion
-from farandole.inference.habits import FIRST_ROWS, Habits, Study, check_batch_size
-from farandole.inference.inferred import FirstRows, Layout, head_of, inferred, unknown
+from farandole.inference.habits import FIRST_ROWS, Gauge, check_batch_size, may_write
+from farandole.inference.inferred import FirstRows, Layout, inferred, unknown
 from farandole.inference.intake import Intake, Rows
 from farandole.inference.nulls import UnusableInput
 from farandole.inference.precision import lowered, supported
@@ -31,12 +32,13 @@ class Predictor:
     """Applies a network to batches.
 
     Args:
-        network: any module; without a `signature`, what it takes is read off the first rows.
+        network: any module, which from now on is in eval mode; without a `signature`, what it
+            takes is read off the first rows.
         signature: what it takes and gives.
         batch_size: how many rows it gets at once; "auto": what its layers need little memory for.
         precision: "bfloat16" or "int8"; None for the network's own.
         head: without a signature, how outputs become classes, one of `artifact.signature.HEADS`;
-            None: softmax, unless the network ends with one.
+            None: softmax, unless they are probabilities already, or their logarithms.
         input_shapes: without a signature, the shape of a row of each column, if not its own.
         device: where to compute.
 
@@ -59,6 +61,7 @@ class Predictor:
         device: str = "cpu",
     ) -> None:
         check_batch_size(batch_size)
+        check_initialized(network)
         self.network = lowered(network.eval(), precision).to(device)
         if signature is not None and precision == "bfloat16":
             signature = replace(signature, floating=precision)
@@ -69,7 +72,7 @@ class Predictor:
         self._shapes = input_shapes
         self._device = device
         self._batch_size = batch_size if isinstance(batch_size, int) else None
-        self._habits: Habits | None = None
+        self._copies = may_write(self.network)
 
     @property
     def signature(self) -> Signature | None:
@@ -79,7 +82,7 @@ class Predictor:
     def __call__(self, data: Any, parts: Parts = (0,)) -> Prediction:
         """Predict for a pandas DataFrame, an Arrow table or batch, or a mapping of columns."""
         known = self.signature.features if self.signature else None
-        if isinstance(data, torch.Tensor | np.ndarray | Ragged) and len(known or "1") == 1:
+        if isinstance(data, torch.Tensor | np.ndarray | Ragged) and (not known or len(known) == 1):
             data = {known[0] if known else "x": data}
         names = known or tuple(_column_names(data))
         missing = [name for name in names if name not in _column_names(data)]
@@ -117,7 +120,7 @@ class Predictor:
     def _intake_for(self, columns: Sequence[Any], rows: int) -> Intake:
         """Of a network without a signature: what it takes when it gets such columns."""
         if rows == 0:
-            return Intake(unknown(len(columns), self._head or head_of(self.network)))
+            return Intake(unknown(len(columns), self._head or "softmax"))
         first = FirstRows.of(self.network, columns)
         if first.layout not in self._found:
             with supported(self._precision):
@@ -128,25 +131,22 @@ class Predictor:
     def _outputs(
         self, intake: Intake, arrays: list[Rows], parts: Parts
     ) -> Iterator[list[torch.Tensor]]:
-        if self._habits is None:
-            few = min(FIRST_ROWS, self._batch_size or FIRST_ROWS)
-            first = next(chunks_of(arrays, few))
-            arguments = intake.arguments([array[first] for array in arrays], self._device)
-            with Study(self.network, arguments, first.stop) as study:
-                yield self._forward(arguments, parts)
-            self._habits = study.habits()
+        if self._batch_size is None and intake.rows_at_once is None:
+            first = next(chunks_of(arrays, FIRST_ROWS))
+            with Gauge(self.network) as gauge:
+                outputs = self._forward(intake, [array[first] for array in arrays], parts)
+            intake.rows_at_once = gauge.fitting(first.stop)
+            yield outputs
             arrays = [array[first.stop :] for array in arrays]
-        habits = self._habits
-        for part in chunks_of(arrays, self._batch_size or habits.rows_at_once):
-            chosen = [array[part] for array in arrays]
-            arguments = intake.arguments(chosen, self._device, copies=habits.writes)
-            yield self._forward(arguments, parts)
+        for part in chunks_of(arrays, self._batch_size or intake.rows_at_once or FIRST_ROWS):
+            yield self._forward(intake, [array[part] for array in arrays], parts)
 
-    def _forward(self, arguments: Sequence[Any], parts: Parts) -> list[torch.Tensor]:
+    def _forward(self, intake: Intake, arrays: Sequence[Rows], parts: Parts) -> list[torch.Tensor]:
+        arguments = intake.arguments(arrays, self._device, copies=self._copies)
         with torch.inference_mode(), supported(self._precision):
             output = self.network(*arguments)
         found = [chosen_part(output, part).cpu() for part in parts]
-        rows = len(arguments[0])
+        rows = len(arrays[0])
         for one in found:
             if one.dim() == 0 or len(one) != rows:
                 raise InputError(
@@ -173,6 +173,16 @@ def chosen_part(output: Any, part: int | str) -> torch.Tensor:
     if not isinstance(found, torch.Tensor):
         raise InputError(f"The network has no output {part!r}. {suggestion(str(part), names)}")
     return found
+
+
+def check_initialized(network: nn.Module) -> None:
+    """Raise if there are layers that wait for their first rows to have weights at all."""
+    for name, parameter in network.named_parameters():
+        if isinstance(parameter, UninitializedParameter):
+            raise InputError(
+                f"The network's {name!r} has no values yet, because its layer is lazy. Train it, "
+                "load its weights, or call it once."
+            )
 
 
 def same_length(columns: Sequence[Any]) -> int:

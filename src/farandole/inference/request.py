@@ -17,7 +17,6 @@ from farandole.errors import InputError, suggestion
 from farandole.inference.answer import Answer
 from farandole.inference.application import Application, Responder
 from farandole.inference.habits import check_batch_size
-from farandole.inference.inferred import head_of
 from farandole.inference.models import load_network
 from farandole.inference.nulls import NULLS
 from farandole.inference.packed import Packed
@@ -66,6 +65,7 @@ class Request:
         options: dict[str, Any] = {"batch_size": batch_size, "precision": precision}
         if signature is None:
             options |= {"head": head, "input_shapes": input_shapes}
+            wanted = wanted.for_head(head)
         elif head is not None or input_shapes is not None:
             raise InputError("head and input_shapes are for networks without a signature.")
         return cls(network, signature, wanted, nulls, options)
@@ -96,7 +96,7 @@ class Request:
     def returns(self) -> pa.DataType:
         """The type of its answers: that of the answers for no rows."""
         width = max(self.answer.k, len(self.answer.labels))
-        head = self.options.get("head") or head_of(self.network)
+        head = self.options.get("head") or "softmax"
         about = self.signature or Signature(
             features=(), shapes=(), dtypes=(), head=head, outputs=width
         )

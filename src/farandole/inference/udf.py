@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from farandole import _spark
 from farandole.errors import InputError
-from farandole.inference.application import Application
 from farandole.inference.forms import Forms, respond
 from farandole.inference.request import Request
 
@@ -89,21 +88,12 @@ def predict_udf(
 class PredictUdf(Forms):
     """A network as a function of columns; made by `predict_udf`."""
 
-    def __init__(self, application: Application, *, as_vector: bool = False, **rows: Any) -> None:
-        super().__init__(application, **rows)
-        self._as_vector = as_vector
-        if as_vector and self.returns != "array<double>":
-            raise InputError(f"as_vector is for arrays of numbers. This gives {self.returns}.")
-
     def __repr__(self) -> str:
         return f"predict_udf({', '.join(self.features) or 'columns'}) → {self.returns}"
 
     def __call__(self, *columns: Column | str) -> Column:
         """The predictions, as a column: of the features in their order, or of one struct."""
-        from pyspark.ml.functions import array_to_vector
-
-        found: Column = self.spark_udf()(*columns)
-        return array_to_vector(found) if self._as_vector else found
+        return self._shaped(self.spark_udf()(*columns))
 
     def spark_udf(self, session: SparkSession | None = None) -> Any:
         """The UDF itself, as `spark.udf.register` takes it."""

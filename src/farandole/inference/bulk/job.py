@@ -46,6 +46,10 @@ class Job(Protocol):
         """Do one task."""
         ...
 
+    def check(self) -> None:
+        """Raise if what was done is worth nothing."""
+        ...
+
 
 class TableJob:
     """Answers for the rows of tables, beside columns of these."""
@@ -79,6 +83,9 @@ class TableJob:
     def tasks(self) -> Iterator[Piece]:
         """Pieces of the files, with no column that isn't needed."""
         return self._tables.pieces(list(dict.fromkeys([*self._kept, *self._features])))
+
+    def check(self) -> None:
+        """Whatever was wrong has been raised before."""
 
     def __call__(self, task: Piece) -> Done:
         """The rows and their answers."""

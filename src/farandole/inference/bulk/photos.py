@@ -43,6 +43,7 @@ class PhotoJob:
         self._files = held.files
         self._gray = request.gray
         self._respond = FirstAlone(request.responder())
+        self._refused: Exception | None = None
         self.schema = pa.schema(
             [("path", pa.string()), (column, request.returns), ("error", pa.string())]
         )
@@ -86,6 +87,11 @@ class PhotoJob:
         arrays = [paths, answers.take(places), pa.array(errors, pa.string())]
         return Done(pa.RecordBatch.from_arrays(arrays, schema=self.schema), int(failed.sum()))
 
+    def check(self) -> None:
+        """Raise what the network said if it has answered no photo: then it is none of theirs."""
+        if self._refused is not None and not self._respond.begun:
+            raise self._refused
+
     def _pixels(self, number: int, data: bytes, errors: list[str | None]) -> Array | None:
         try:
             return pixels_of(data, gray=self._gray, most=_MOST_PIXELS)
@@ -106,8 +112,9 @@ class PhotoJob:
         except Exception as error:
             if len(photos) > 1:  # which of them was it?
                 return pa.concat_arrays([self._answers([one], errors) for one in photos])
-            if isinstance(error, MissingPackage) or not self._respond.begun:
-                raise  # a network that has never answered: it isn't the photo's fault
+            if isinstance(error, MissingPackage):
+                raise
+            self._refused = self._refused or error
             errors[photos[0][0]] = in_short(error)
             return pa.array([], kind)
 

@@ -160,6 +160,7 @@ def _run(job: Job, target: Path, workers: int, progress: bool) -> tuple[int, int
                 errors += done.errors
                 if shown is not None:
                     shown(rows)
+            job.check()
     finally:
         if shown is not None:
             shown.close()

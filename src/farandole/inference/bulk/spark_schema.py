@@ -24,7 +24,7 @@ _NAMES = {
 
 
 def noted(schema: pa.Schema, found: Mapping[bytes, bytes] | None) -> pa.Schema:
-    """The schema with Spark's note about it, made of the one that was found beside the input.
+    """The schema, whose last field is new, with a note made of the one found beside the input.
 
     >>> note = {_NOTE: b'{"type": "struct", "fields": [{"name": "x", "type": "double"}]}'}
     >>> made = noted(pa.schema({"x": pa.float64(), "answer": pa.string()}), note).metadata[_NOTE]
@@ -35,7 +35,8 @@ def noted(schema: pa.Schema, found: Mapping[bytes, bytes] | None) -> pa.Schema:
         return schema
     known = {field["name"]: field for field in json.loads(found[_NOTE])["fields"]}
     try:
-        fields = [known.get(field.name) or _field(field) for field in schema]
+        *kept, answer = schema
+        fields = [*(known.get(field.name) or _field(field) for field in kept), _field(answer)]
     except KeyError:  # a type without a name here: then Spark goes by the file's own schema
         return schema
     return schema.with_metadata({_NOTE: json.dumps({"type": "struct", "fields": fields})})
