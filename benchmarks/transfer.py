@@ -242,7 +242,7 @@ def page(comparisons: dict[str, Any], costs: dict[str, Any], note: str) -> str:
         f"by which the frozen network is ahead of the one from scratch, seed by seed: {leads}.\n\n"
         "## What an epoch costs\n\nWhile layers are frozen, they see each row once, and the first "
         "epoch pays for that. Medians of later epochs in three runs, taken by turns.\n\n"
-        f"{epoch_table(costs)}\n\n{torch.get_num_threads()} threads of torch. {note}\n"
+        f"{epoch_table(costs)}\n\nThreads of torch: {torch.get_num_threads()}. {note}\n"
     )
 
 

@@ -50,8 +50,8 @@ def require_session() -> SparkSession:
     session = SparkSession.getActiveSession() or _default_session()
     if session is None:
         raise InputError(
-            'engine="spark" needs a running session: SparkSession.builder.getOrCreate() first, '
-            'or use engine="local".'
+            "This needs a running Spark session: SparkSession.builder.getOrCreate() first. To do "
+            'without Spark: engine="local" in train and run, farandole.predict for files.'
         )
     return session
 

@@ -251,7 +251,9 @@ def rewritten(path: Path, change: Callable[[str, bytes], bytes], **more: bytes) 
             new.writestr(name, data)
 
 
-@pytest.mark.parametrize("where", ["inputs", "weights", "expression", "text", "call", "library"])
+@pytest.mark.parametrize(
+    "where", ["inputs", "weights", "expression", "text", "call", "file", "library"]
+)
 def test_a_tampered_program_runs_nothing(where: str, tmp_path: Path) -> None:
     trap, bomb = tmp_path / "sprung", tmp_path / "bomb"
     torch.save(Bomb(trap), bomb)
@@ -271,6 +273,8 @@ def test_a_tampered_program_runs_nothing(where: str, tmp_path: Path) -> None:
             return data.replace(b'"as_bool": ', b'"as_string": "\' or 1", "was": ', 1)
         if where == "call":
             return data.replace(b"torch.ops.aten.cat.default", b"torch.load")
+        if where == "file":  # an operation of torch that maps a file, and can write to it
+            return data.replace(b"torch.ops.aten.cat.default", b"torch.ops.aten.from_file.default")
         return data
 
     more = {"network/data/aotinductor/model.so": b""} if where == "library" else {}

@@ -202,5 +202,5 @@ def test_a_stopped_session_is_not_used(
     assert resolve(None).name == "spark"  # the session of another thread
     monkeypatch.setattr(Session, "_instantiatedSession", None)
     assert resolve(None).name == "local"
-    with pytest.raises(InputError, match="needs a running session"):
+    with pytest.raises(InputError, match="needs a running Spark session"):
         resolve("spark")

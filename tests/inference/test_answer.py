@@ -247,3 +247,22 @@ def test_predictors_give_several_outputs_too() -> None:
     found = Predictor(Several("dict"))(ROWS, ("hidden", "scores"))
     np.testing.assert_array_equal(found.outputs[0], np.hstack([ROWS, -ROWS]))
     np.testing.assert_allclose(found.outputs[1], scores(network()), rtol=1e-6)
+
+
+@pytest.mark.parametrize("output", ["raw", "probability", {"first": 0}])
+def test_labels_are_for_what_names_classes(output: Any) -> None:
+    with pytest.raises(InputError, match="labels are for"):
+        Answer.of(output, 5, ["a", "b"])
+
+
+def test_a_text_is_no_list_of_labels() -> None:
+    with pytest.raises(InputError, match="labels must be a list of names"):
+        Answer.of("class", 5, "ab")
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [(None, "prediction"), ("sigmoid", "class"), ("identity", "raw"), ("sigmoids", "probability")],
+)
+def test_a_head_alone_tells_what_a_prediction_is(head: str | None, kind: str) -> None:
+    assert Answer().for_head(head).kind == kind

@@ -213,7 +213,9 @@ def test_vectors_and_the_best_and_several_outputs(frame: DataFrame) -> None:
     share = torch.from_numpy(raw()).softmax(1).numpy()
     columns = [
         farandole.predict_udf(network, output="probability", as_vector=True)("features").alias("v"),
-        farandole.predict_udf(network, output="topk", k=2, labels="pqr")("features").alias("k"),
+        farandole.predict_udf(network, output="topk", k=2, labels=list("pqr"))("features").alias(
+            "k"
+        ),
         farandole.predict_udf(network, output={"x": 0})("features").alias("o"),
     ]
     rows = frame.select("id", *columns).orderBy("id").collect()

@@ -223,3 +223,48 @@ def test_the_network_is_left_as_it_was() -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
     Predictor(network)(ROWS)
     assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+
+
+class Unused(nn.Module):
+    """Has a softmax, which it doesn't apply to what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 3)
+        self.softmax = nn.Softmax(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+def test_a_softmax_that_is_only_there_does_not_count() -> None:
+    network = Unused()
+    rows = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    found = Predictor(network).predict_columns([rows]).probability
+    expected = torch.softmax(network(torch.tensor(rows)).double(), 1).detach()
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_softmax_in_bfloat16_is_not_applied_twice() -> None:
+    network = nn.Sequential(nn.Linear(2, 3), nn.Softmax(1))
+    rows = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    found = Predictor(network, precision="bfloat16").predict_columns([rows]).probability
+    np.testing.assert_allclose(found, network(torch.tensor(rows)).detach(), atol=0.02)
+
+
+def test_a_first_row_without_elements_tells_nothing() -> None:
+    network = RNN(features=3, outputs=2)
+    words = pa.array([[], [[1.0, 2.0, 3.0]]], pa.list_(pa.list_(pa.float32())))
+    assert Predictor(network).predict_columns([words]).raw.shape == (2, 2)
+
+
+def test_lazy_layers_have_nothing_to_predict_with() -> None:
+    with pytest.raises(InputError, match="'weight' has no values yet"):
+        Predictor(nn.LazyLinear(2))
+
+
+def test_rows_in_reverse() -> None:
+    network = nn.Linear(2, 3)
+    rows = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    found = Predictor(network).predict_columns([rows[::-1]]).raw
+    np.testing.assert_allclose(found, network(torch.tensor(rows)).detach().numpy()[::-1], atol=1e-6)

@@ -23,14 +23,16 @@ def by_hand(
     before_epoch: Callable[[Any, torch.optim.Optimizer, int], Any] = lambda *_: None,
     before_step: Callable[[torch.optim.Optimizer, int], Any] = lambda *_: None,
 ) -> tuple[nn.Module, list[float]]:
-    """Train the parameters of these groups; the named layers stay in evaluation mode."""
+    """Train the parameters of these groups; the named layers stay in evaluation mode.
+
+    `before_epoch` may say which do so from then on.
+    """
     trained = copy.deepcopy(network)
     made = optimizer(groups(trained))
     resting = list(at_rest)
     losses: list[float] = []
     for epoch in range(epochs):
-        if before_epoch(trained, made, epoch + 1):
-            resting = []
+        resting = before_epoch(trained, made, epoch + 1) or resting
         trained.train()
         for name in resting:
             trained.get_submodule(name).eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +20,12 @@ from torch.nn import functional as F
 from farandole import TrainingResult, networks
 from farandole.data.drive import Drive
 from farandole.engines import inline
+from farandole.parallel.normalization import synchronize
 from farandole.training import FeaturesCached
+from farandole.training import cached as caching
 from farandole.training.freezing import Frozen
-from farandole.training.parting import partings
+from farandole.training.parting import Parting, Unsuitable, holds, partings
+from farandole.world import World
 
 
 class Counting(nn.Linear):
@@ -261,12 +265,98 @@ def test_a_full_disk_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> No
     assert_alike(result, train(network, freeze="all but head", epochs=3))
 
 
-def test_a_disk_that_would_be_full_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore:TF32")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_disk_that_would_be_full_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """Half precision is kept as float32."""
     free = SimpleNamespace(free=2 * ROWS * 8 * 4 - 1)
     monkeypatch.setattr("farandole.training.cached.shutil.disk_usage", lambda folder: free)
-    assert counted(deep(nn.Linear(8, 3)), freeze="all but head", epochs=3)[0] >= 3 * ROWS
-    free.free += 1
-    assert counted(deep(nn.Linear(8, 3)), freeze="all but head", epochs=3)[0] <= ROWS + 20
+    options: dict[str, Any] = {"freeze": "all but head", "epochs": 3, "precision": precision}
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert counted(deep(nn.Linear(8, 3)), **options)[0] >= 3 * ROWS
+        free.free += 1
+        assert counted(deep(nn.Linear(8, 3)), **options)[0] <= ROWS + 20
+
+
+def test_features_much_larger_than_rows_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching, "_MUCH", 0)
+    wide = nn.Sequential(Counting(4, 40), nn.Linear(40, 3))
+    assert counted(wide, freeze="all but head", epochs=3)[0] >= 3 * ROWS
+    wide = nn.Sequential(Counting(4, 32), nn.Linear(32, 3))
+    assert counted(wide, freeze="all but head", epochs=3)[0] <= ROWS + 20
+
+
+def test_workers_meet_while_they_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at its end only: one may be much slower, and one that gives up stops the others."""
+    states: list[Any] = []
+
+    def everybody(value: Any, size: int) -> list[Any]:
+        if isinstance(value, caching._State):
+            states.append(value)
+            if len(states) == 2 and alone is False:
+                return [value, caching._State.UNSUITABLE]
+        return [value]
+
+    monkeypatch.setattr(caching, "everybody", everybody)
+    monkeypatch.setattr(caching, "_MEETING_SECONDS", 0)
+    monkeypatch.setattr("farandole.networks.gauge._BYTES", 2 * 20 * 4 * 10)  # ten rows at once
+    options: dict[str, Any] = {"freeze": "all but head", "epochs": 1}
+    for alone in (True, False):
+        states.clear()
+        result = train(deep(nn.Linear(8, 3)), **options)
+        working = 1 + (ROWS - 16) // 12 + 1 if alone else 2
+        assert abs(len(states) - working) <= 3
+        assert (states[-1] is caching._State.DONE) == alone
+        assert ("features" in result.seconds) == alone
+
+
+def test_a_norm_over_all_workers_is_not_tried_out() -> None:
+    """It would wait for a worker that has no rows to try it with."""
+    network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3))
+    assert len(partings(network, Frozen.of(network, ["0"]))) == 2
+    joint = synchronize(network, World(size=2))
+    (only,) = partings(joint, Frozen.of(joint, ["0"]))
+    assert joint[1] in only.tail.modules()
+    assert len(partings(joint, Frozen.of(joint, ["0", "1"]))) == 2
+
+
+class Writing(nn.Module):
+    """Draws a number and counts, in any mode, then fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 3), nn.Linear(3, 3)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += torch.rand(()) + 1
+        if self.calls > 100:
+            raise ValueError
+        found: torch.Tensor = self.head(self.body(x))
+        return found
+
+
+@pytest.mark.parametrize("start", [0.0, 100.0])
+def test_what_is_tried_leaves_no_traces(start: float) -> None:
+    network = Writing()
+    network.calls.fill_(start)  # type: ignore[operator, union-attr]
+    parting = Parting(network.head, network.head, network.head)
+    before = torch.get_rng_state()
+    with pytest.raises((Unsuitable, ValueError)):
+        holds(parting, network, Frozen.of(network, ["body"]), [FEATURES[:4]], [FEATURES[:2]])
+    assert torch.equal(torch.get_rng_state(), before)
+    assert network.calls == start
+
+
+def test_time_for_caching_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = deep(nn.Linear(8, 3))
+    slow[1].register_forward_hook(lambda *_: time.sleep(0.1))
+    result = train(slow, freeze="all but head", epochs=10_000, max_seconds=0.3)
+    assert len(result.history) == 1
+    assert result.reason == "max_seconds reached"
+    assert "features" not in result.seconds
 
 
 def test_a_wish_to_stop_is_heard_before_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:

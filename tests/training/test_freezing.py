@@ -28,17 +28,18 @@ def assert_untouched(trained: nn.Module, before: nn.Module, prefixes: tuple[str,
             assert torch.equal(tensor, old[name]) == name.startswith(prefixes), name
 
 
-@pytest.mark.parametrize("cache", [True, False])
 @pytest.mark.parametrize(
-    ("network", "freeze", "rest"),
+    ("network", "freeze", "rest", "cache"),
     [
-        (Named(), "all but head", ["body", "norm"]),
-        (Backbone(), "all but head", ["body", "norm"]),
-        (Backbone(), ["body", "norm"], ["body", "norm"]),
-        (Backbone(dropout=0), ["body"], ["body"]),
-        (Backbone(dropout=0), ["body.1", "body.4", "body.0"], ["body"]),
+        (Named(), "all but head", ["body", "norm"], True),
+        (Backbone(), "all but head", ["body", "norm"], True),
+        (Backbone(), "all but head", ["body", "norm"], False),
+        (Backbone(), ["body", "norm"], ["body", "norm"], True),
+        (Backbone(dropout=0), ["body"], ["body"], True),
+        (Backbone(dropout=0), ["body"], ["body"], False),
+        (Backbone(dropout=0), ["body.1", "body.4", "body.0"], ["body"], True),
     ],
-    ids=["named head", "last layer", "layers", "a norm learns", "parts"],
+    ids=["named", "last", "last, uncached", "layers", "a norm", "a norm, uncached", "parts"],
 )
 def test_frozen_layers_keep_their_bits(
     network: Backbone, freeze: Any, rest: list[str], cache: bool
@@ -67,13 +68,13 @@ def test_weight_decay_and_momentum_are_for_what_learns() -> None:
 
 
 def test_everything_learns_from_an_epoch_on() -> None:
-    """The head keeps its moments; the body gets its own only then."""
+    """The head keeps its moments, the body gets its own only then; statistics stay at rest."""
     network = Backbone(dropout=0)
 
-    def thaw(trained: Any, optimizer: torch.optim.Optimizer, epoch: int) -> bool:
+    def thaw(trained: Any, optimizer: torch.optim.Optimizer, epoch: int) -> list[str] | None:
         if epoch == 3:
             optimizer.add_param_group(group(trained.body, trained.norm))
-        return epoch >= 3
+        return ["body.1", "norm"] if epoch >= 3 else None
 
     options: dict[str, Any] = {"optimizer": "sgd", "optimizer_options": {"momentum": 0.9}}
     result = train(network, freeze="all but head", unfreeze_at=3, epochs=4, **options)
@@ -88,8 +89,19 @@ def test_everything_learns_from_an_epoch_on() -> None:
     assert_same(result, expected)
     before = train(network, freeze="all but head", epochs=2, **options)
     assert result.steps["loss"][:8].tolist() == pytest.approx(before.steps["loss"].tolist())
-    for name in ("body.0.weight", "body.1.running_mean", "norm.running_var"):
-        assert not torch.equal(result.network.state_dict()[name], network.state_dict()[name])
+    for name in ("body.0.weight", "body.1.running_mean", "norm.weight", "norm.running_var"):
+        same = torch.equal(result.network.state_dict()[name], network.state_dict()[name])
+        assert same == ("running" in name), name
+
+
+def test_dropout_wakes_up_and_statistics_do_not() -> None:
+    network = Backbone()
+    frozen = Frozen.of(network, "all but head")
+    frozen.thaw()
+    network.train()
+    frozen.rest()
+    asleep = [name for name, module in network.named_modules() if not module.training]
+    assert asleep == ["body.1", "norm"]
 
 
 @pytest.mark.parametrize("schedule", ["cosine", lambda o: lr_scheduler.StepLR(o, 2, 0.5)])
@@ -187,6 +199,9 @@ def test_which_layers_are_at_rest() -> None:
     assert at_rest(network, ["2.0"]) == [network[2], network[2][0]]
     assert at_rest(network, ["1"]) == [network[1]]
     assert at_rest(network, None) == []
+    block = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Dropout()), nn.Linear(2, 1))
+    Frozen.of(block, ["0.0"]).rest()
+    assert [name for name, m in block.named_modules() if not m.training] == ["0", "0.0"]
 
 
 def test_what_the_head_is() -> None:
@@ -224,6 +239,8 @@ def test_what_the_head_is() -> None:
         ({"learning_rates": {"body": 1e-3}, "freeze": ["body"]}, "nothing in 'body' learns"),
         ({"learning_rates": {"body": 1e-3, "body.3": 1.0}}, "nothing in 'body.3' learns"),
         ({"learning_rates": {"body": 1e-3}, "optimizer": lambda p: None}, "by name or class"),
+        ({"learning_rates": {"body": 1e-3, "norm": 1.0, "classifier": 1.0}}, "nothing has learn"),
+        ({"freeze": ["body"], "unfreeze_at": 2, "max_steps": 4}, "there are 4 steps before"),
         ({"learning_rates": {"norm": 1e-3}, "optimizer": "gd"}, "no meaning for GradientDesc"),
         ({"freeze": ["norm"], "unfreeze_at": 2, "optimizer": "gd"}, "unfreeze_at has no meaning"),
     ],
@@ -241,3 +258,26 @@ def test_nothing_to_freeze() -> None:
     mine.norm.requires_grad_(False)
     result = train(mine, freeze="all but head")
     assert_untouched(result.network, mine, ("body", "norm"))
+
+
+def test_patience_waits_for_what_is_still_frozen() -> None:
+    """Nothing is ever better by that much, so patience ends an epoch after it begins to count."""
+    options: dict[str, Any] = {"patience": 1, "min_delta": 1e6, "epochs": 8}
+    network = Backbone(dropout=0)
+    assert len(train(network, freeze="all but head", **options).history) == 2
+    later = train(network, freeze="all but head", unfreeze_at=5, **options)
+    assert len(later.history) == 5
+    patient = train(network, freeze="all but head", unfreeze_at=5, **{**options, "patience": 2})
+    assert len(patient.history) == 6, "patience starts over"
+
+
+def test_what_learns_is_told() -> None:
+    from farandole.training import TrainingStarted
+    from farandole.training.progress import describe_start
+
+    events: list[Any] = []
+    train(Backbone(), freeze=["body"], epochs=1, observer=events.append)
+    (started,) = [event for event in events if isinstance(event, TrainingStarted)]
+    assert started.layers == ("norm (BatchNorm1d)", "classifier (Sequential)")
+    assert started.learning == 2 * 6 + 6 * 3 + 3
+    assert "(33 learn: norm (BatchNorm1d), classifier (Sequential))" in describe_start(started)

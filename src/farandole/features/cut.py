@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +15,8 @@ from farandole.features.vectors import POOLINGS, vectors
 from farandole.networks.arguments import choice
 from farandole.networks.declared import ragged_axes, takes_gray
 from farandole.networks.image_network import ImageNetwork
+from farandole.networks.leaving import NOTHING, reached
 from farandole.ragged import Ragged
-
-_hooking = threading.Lock()
-"""torch counts its hooks without one, and two threads may cut one network."""
 
 
 class Cut(nn.Module):
@@ -103,7 +100,7 @@ class Cut(nn.Module):
     def _features(self, inputs: Sequence[torch.Tensor | Ragged]) -> torch.Tensor:
         network = self._modules_to_call()
         output = reached(network, layer_of(network, self.layer), inputs)
-        if output is _NOTHING:
+        if output is NOTHING:
             raise InputError(
                 f"Layer {self.layer!r} of this {type(self.network).__name__} is never called: its "
                 "weights may be used by the layer around it, or it only serves training. "
@@ -121,37 +118,6 @@ class Cut(nn.Module):
             self.__dict__["_opened"] = opened  # past nn.Module, which would take it for a layer
         found: nn.Module = self.__dict__["_opened"]
         return found
-
-
-class _Reached(BaseException):
-    """Leaves a network in the middle; no `except Exception` inside of it may catch this."""
-
-
-_NOTHING = object()
-
-
-def reached(network: nn.Module, layer: nn.Module, inputs: Sequence[Any]) -> Any:
-    """Call the network as far as the layer, and give what that gives."""
-    output, signal, here = _NOTHING, _Reached(), threading.get_ident()
-
-    def leave(module: nn.Module, arguments: Any, result: Any) -> None:
-        nonlocal output
-        if threading.get_ident() == here:  # another thread may call the same layer meanwhile
-            output = result
-            raise signal
-
-    with _hooking:
-        handle = layer.register_forward_hook(leave)
-    try:
-        network(*inputs)
-    except _Reached as found:
-        if found is not signal:  # of a cut around this one
-            raise
-        signal.__traceback__ = None  # its frames would keep all activations until a collection
-    finally:
-        with _hooking:
-            handle.remove()
-    return output
 
 
 def _groups(inputs: Sequence[torch.Tensor | Ragged]) -> list[torch.Tensor]:

@@ -17,10 +17,11 @@ from farandole.inference.overlap import ahead
 from farandole.inference.series import (
     AGGREGATES,
     answers,
+    batches_with_answers,
     each,
     frame_with_answers,
+    frames_with_answers,
     put_together,
-    with_answers,
 )
 
 if TYPE_CHECKING:
@@ -152,9 +153,8 @@ class Forms:
         here, features, column = Here(self.delivered()), self.features, self.column
 
         def predict(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            responder = here()
-            for batch in ahead(batches):
-                yield with_answers(responder, batch, features, column)
+            place = _spark.task_place()
+            return batches_with_answers(here(), ahead(batches), features, column, place)
 
         return predict
 
@@ -164,9 +164,7 @@ class Forms:
         here, features, column = Here(self.delivered()), self.features, self.column
 
         def predict(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-            responder = here()
-            for batch in batches:
-                yield frame_with_answers(responder, batch, features, column)
+            return frames_with_answers(here(), batches, features, column, _spark.task_place())
 
         return predict
 

@@ -126,7 +126,7 @@ def _argument(rows: Rows, copies: bool) -> torch.Tensor | Ragged:
 
 def _tensor(array: Array, copies: bool) -> torch.Tensor:
     """The array as a tensor. Arrow's memory is for reading, which a tensor has no word for."""
-    if copies:
+    if copies or min(array.strides, default=0) < 0:  # torch knows no negative ones
         return torch.from_numpy(array.copy())
     return torch.from_numpy(array if array.flags.writeable else np.asarray(_Alias(array)))
 

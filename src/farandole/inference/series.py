@@ -32,31 +32,58 @@ def each(responder: Responder, batches: Iterable[Sequence[Any]], place: str) -> 
         offset += len(batch[0])
 
 
-def with_answers(
-    responder: Responder, batch: pa.RecordBatch, features: Sequence[str], column: str
-) -> pa.RecordBatch:
+def batches_with_answers(
+    responder: Responder,
+    batches: Iterable[pa.RecordBatch],
+    features: Sequence[str],
+    column: str,
+    place: str,
+) -> Iterator[pa.RecordBatch]:
     """The rows, and the answers after their own columns."""
-    names = batch.schema.names
-    for name in features:
-        if name not in names:
-            raise InputError(f"There is no column {name!r}. {suggestion(name, names)}")
-    found = responder([batch.column(name) for name in features])
-    return batch.append_column(column, found)
+    offset = 0
+    for batch in batches:
+        _check_names(features, batch.schema.names)
+        found = responder([batch.column(name) for name in features], offset, place)
+        yield batch.append_column(column, found)
+        offset += batch.num_rows
+
+
+def frames_with_answers(
+    responder: Responder,
+    frames: Iterable[pd.DataFrame],
+    features: Sequence[str],
+    column: str,
+    place: str,
+) -> Iterator[pd.DataFrame]:
+    """The same for pandas."""
+    offset = 0
+    for frame in frames:
+        yield frame_with_answers(responder, frame, features, column, offset, place)
+        offset += len(frame)
 
 
 def frame_with_answers(
-    responder: Responder, frame: pd.DataFrame, features: Sequence[str], column: str
+    responder: Responder,
+    frame: pd.DataFrame,
+    features: Sequence[str],
+    column: str,
+    offset: int = 0,
+    place: str = " of its group",
 ) -> pd.DataFrame:
-    """The same for pandas."""
+    """The same for one DataFrame."""
     if frame.empty:
         return frame.assign(**{column: pd.Series(dtype=object)})
-    for name in features:
-        if name not in frame.columns:
-            raise InputError(f"There is no column {name!r}. {suggestion(name, frame.columns)}")
-    found = responder([from_series(name, frame[name]) for name in features])
+    _check_names(features, list(frame.columns))
+    found = responder([from_series(name, frame[name]) for name in features], offset, place)
     if pa.types.is_struct(found.type):  # which Spark takes as dicts
         return frame.assign(**{column: pd.Series(found.to_pylist(), index=frame.index)})
     return frame.assign(**{column: found.to_pandas().set_axis(frame.index)})
+
+
+def _check_names(features: Sequence[str], names: Sequence[str]) -> None:
+    for name in features:
+        if name not in names:
+            raise InputError(f"There is no column {name!r}. {suggestion(name, names)}")
 
 
 def put_together(found: pd.Series[Any], how: str) -> Any:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ from farandole.data.chunks import chunks
 from farandole.data.drive import Drive
 from farandole.data.schema import Columns
 from farandole.data.shards import Shard, scratch_folder
+from farandole.networks.gauge import FIRST_ROWS, Gauge
 from farandole.training import events
 from farandole.training.denormals import flushed
 from farandole.training.examination import everybody
@@ -31,10 +34,18 @@ from farandole.training.step import Batcher, Stepper
 from farandole.world import World
 
 _NAME = "__farandole_features"
-_ROWS_AT_ONCE = 32
-"""A network for photographs makes many megabytes of each row on the way."""
-_CHECKED, _FEWER = 4, 3
+_CHECKED = 4
 """Rows that a parting is tried with."""
+_MEETING_SECONDS = 1.0
+"""After so long workers ask each other: none may wait for the slowest until a timeout."""
+_LARGER, _MUCH = 8, 4 << 30
+"""Features of more bytes than this, and so many times the rows', are better made than read."""
+
+
+class _State(Enum):
+    WORKING = auto()
+    DONE = auto()
+    UNSUITABLE = auto()
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,7 @@ class Body:
     columns: Columns
     batcher: Batcher
     world: World
+    max_seconds: float | None = None
 
     def cached(self) -> Cached | None:
         """Run the frozen layers over all rows; None, on all workers, where that won't do."""
@@ -97,29 +109,37 @@ class Body:
         rows = torch.arange(min(len(self.shard), _CHECKED))
         if len(rows) == 0:
             return True
-        some, fewer = self.batcher(rows), self.batcher(rows[:_FEWER])
+        some, fewer = self.batcher(rows), self.batcher(rows[: max(1, len(rows) // 2)])
         try:
             kept = holds(parting, self.network, self.frozen, some.arguments, fewer.arguments)
         except Exception:  # whatever a network says to being parted, whole it may well be trained
             return False
-        return kept.dim() > 0 and len(kept) == len(rows) and self._has_room(kept)
+        return kept.dim() > 0 and len(kept) == len(rows) and self._is_worth_it(kept)
 
-    def _has_room(self, kept: torch.Tensor) -> bool:
+    def _is_worth_it(self, kept: torch.Tensor) -> bool:
         """Whether half of the disk's free space is enough, if all workers share one disk."""
-        needed = kept.nbytes // len(kept) * len(self.shard) * self.world.size
-        return needed <= shutil.disk_usage(scratch_folder()).free // 2
+        rows, size = len(self.shard), 4 if kept.dtype == torch.bfloat16 else kept.element_size()
+        needed = kept.numel() // len(kept) * size * rows
+        given = sum(self._bytes(name) for name in self.columns.features)
+        if needed > max(_MUCH, _LARGER * given):
+            return False
+        return needed * self.world.size <= shutil.disk_usage(scratch_folder()).free // 2
+
+    def _bytes(self, name: str) -> int:
+        if name in self.shard.ragged:
+            return int(self.shard.ragged[name].values.nbytes)
+        return int(self.shard.columns[name].nbytes)
 
     def _agreed_column(self, parting: Parting) -> torch.Tensor | None:
         drive = Drive(scratch_folder())
         self.shard.drives.append(drive)
-        try:
-            for values in self._features(parting):
-                if drive.shape_if_known() not in (None, tuple(values.shape[1:])):
-                    raise Unsuitable
-                drive.append(values.numpy())
-            mine = drive.tensor()
-        except (Unsuitable, OSError):
-            mine = None
+        work, states = self._filling(drive, parting), [_State.WORKING]
+        while _State.WORKING in states and _State.UNSUITABLE not in states:
+            states = everybody(_some_of(work), self.world.size)
+        mine = None
+        if set(states) == {_State.DONE}:
+            with suppress(OSError):
+                mine = drive.tensor()
         facts = None if mine is None else (len(mine), mine.shape[1:], mine.dtype)
         votes = everybody(facts, self.world.size)
         kinds = {vote[1:] for vote in votes if vote is not None and vote[0]}
@@ -130,21 +150,44 @@ class Body:
         shape, dtype = kinds.pop()
         return mine if len(mine) else torch.empty((0, *shape), dtype=dtype)
 
-    def _features(self, parting: Parting) -> Iterator[torch.Tensor]:
-        """What reaches the tail, for all rows in the order of storage."""
-        clock, rows = Clock(None), len(self.shard)
+    def _filling(self, drive: Drive, parting: Parting) -> Iterator[None]:
+        """Write what reaches the tail, for all rows in the order of storage, some at a time."""
+        clock, spent, rows = Clock(None), Clock(self.max_seconds), len(self.shard)
         self.network.eval()
         self._tell(0)
-        for part in chunks(self.shard.extents(np.arange(rows)), _ROWS_AT_ONCE) if rows else ():
-            if self.world.link.stop_requested():  # the loop hears it too, and ends in order
+        done, at_once = 0, FIRST_ROWS
+        while done < rows:
+            if self.world.link.stop_requested() or spent.is_up():  # the loop sees it, and ends
                 raise Unsuitable
-            batch = self.batcher(torch.arange(part.start, part.stop))
-            with torch.no_grad():
-                values = parting.reach(self.network, batch.arguments).cpu()
-            yield values.float() if values.dtype == torch.bfloat16 else values
-            if clock.may_report() or part.stop == rows:
-                self._tell(part.stop)
+            ahead = np.arange(done, min(done + at_once, rows))
+            end = done + next(chunks(self.shard.extents(ahead), at_once)).stop
+            with Gauge(self.network) as gauge:
+                values = self._reaching(parting, torch.arange(done, end))
+            if drive.shape_if_known() not in (None, tuple(values.shape[1:])):
+                raise Unsuitable
+            drive.append(values.numpy())
+            done, at_once = end, gauge.fitting(end - done)
+            if clock.may_report() or done == rows:
+                self._tell(done)
+            yield
+
+    def _reaching(self, parting: Parting, rows: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            values = parting.reach(self.network, self.batcher(rows).arguments).cpu()
+        return values.float() if values.dtype == torch.bfloat16 else values
 
     def _tell(self, done: int) -> None:
         if self.world.is_leader:
             self.world.link.tell(events.FeaturesCached(rows=done, of=len(self.shard)))
+
+
+def _some_of(work: Iterator[None]) -> _State:
+    """Go on until it is time to meet, or there is nothing more to do."""
+    start = time.perf_counter()
+    try:
+        for _ in work:
+            if time.perf_counter() - start > _MEETING_SECONDS:
+                return _State.WORKING
+    except (Unsuitable, OSError):
+        return _State.UNSUITABLE
+    return _State.DONE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -25,6 +25,10 @@ class TrainingStarted:
     epochs: int
     steps_per_epoch: int
     parameters: int
+    learning: int | None = None
+    """How many parameters learn from the start; None: all of them."""
+    layers: Sequence[str] = ()
+    """Where those are, if some others are frozen: names and kinds, such as "fc (Linear)"."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 A frozen parameter gets no gradient, no weight decay and no optimizer state. A layer that is wholly
 frozen is at rest: in evaluation mode while the others train, so that the statistics of batch
-normalisation stay, and dropout is off. What was frozen before (`requires_grad=False`) stays
-as it is, in its own mode.
+normalisation stay, and dropout is off; layers without parameters are, if they are inside of one
+that is named. What was frozen before (`requires_grad=False`) stays as it is, in its own mode.
+Thawed, normalisation learns its weights but goes on with the statistics that it has: small batches
+of few rows would spoil those.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from farandole.errors import InputError
 from farandole.training.layers import check_known, head_of, is_under
@@ -52,18 +55,23 @@ class Frozen:
 
     def rest(self) -> None:
         """Bring layers to rest, after the network was put into training mode."""
+        resting = set(self.layers)
         for layer in self.layers:
-            layer.eval()
+            if resting.issuperset(layer.modules()):
+                layer.eval()
+            else:  # not those inside
+                layer.training = False
 
     def thaw(self) -> None:
-        """Let everything learn that could before."""
+        """Let everything learn that could before; statistics at rest stay so."""
         for parameter in self.parameters:
             parameter.requires_grad_(True)
-        self.parameters, self.layers = [], []
+        self.parameters = []
+        self.layers = [layer for layer in self.layers if isinstance(layer, _NormBase)]
 
 
 def at_rest(network: nn.Module, freeze: Freeze) -> list[nn.Module]:
-    """The layers that are wholly frozen, and all inside of them."""
+    """The layers that are wholly frozen, and all inside of those that are named."""
     if freeze is None:
         return []
     modules = [(name, module) for name, module in network.named_modules() if name]
@@ -78,7 +86,7 @@ def at_rest(network: nn.Module, freeze: Freeze) -> list[nn.Module]:
         own = set(module.parameters())
         learns = any(p.requires_grad and p not in frozen for p in own)
         if any(is_under(name, layer) for layer in freeze) or (own & frozen and not learns):
-            found |= dict.fromkeys(module.modules())
+            found[module] = None
     return list(found)
 
 
@@ -119,13 +127,11 @@ def check_layers(network: nn.Module, recipe: Recipe) -> None:
             where = "the head has" if freeze == ALL_BUT_HEAD else f"outside of {freeze!r} are"
             raise InputError(f"There is nothing to freeze: {where} all parameters that learn.")
     if rates is not None:
-        _check_rates(network, rates, learning if recipe.unfreeze_at else learning - frozen)
+        _check_rates(network, recipe, learning if recipe.unfreeze_at else learning - frozen)
 
 
-def _check_rates(
-    network: nn.Module, rates: Mapping[str, float], learning: set[nn.Parameter]
-) -> None:
-    named = network.named_parameters()
+def _check_rates(network: nn.Module, recipe: Recipe, learning: set[nn.Parameter]) -> None:
+    named, rates = network.named_parameters(), recipe.learning_rates or {}
     used = {layer_of(name, rates) for name, parameter in named if parameter in learning}
     for layer in rates:
         if layer not in used:
@@ -133,6 +139,11 @@ def _check_rates(
                 f"learning_rates: nothing in {layer!r} learns at that rate, because its parameters "
                 "are frozen, or have rates of their own. Leave it out."
             )
+    if None not in used and recipe.learning_rate != type(recipe)().learning_rate:
+        raise InputError(
+            "learning_rates cover all parameters that learn, so nothing has learning_rate. "
+            f"Received: learning_rate={recipe.learning_rate}. Leave it out, or a layer."
+        )
 
 
 def layer_of(name: str, layers: Mapping[str, Any]) -> str | None:

@@ -44,9 +44,10 @@ class FullBatchLoop:
         self._stage = stage
         self._solver = solver
         self._parameters = [p for p in stage.network.parameters() if p.requires_grad]
-        self._chunks = [_as_slice(rows) for rows in stage.loader.chunks(stage.training, _CHUNK)]
+        at_once = stage.fitting(stage.training, _CHUNK, learning=True)
+        self._chunks = [_as_slice(rows) for rows in stage.loader.chunks(stage.training, at_once)]
         self._keeper = Keeper(stage)
-        self._clock = Clock(stage.recipe.max_seconds)
+        self._clock = Clock(stage.recipe.max_seconds, stage.spent)
         self._tally = stage.tally()
         self._evaluations = 0
         self._since = 0.0

@@ -40,6 +40,28 @@ def check_known(option: str, wanted: Iterable[str], network: nn.Module) -> None:
             )
 
 
+def learning_layers(network: nn.Module) -> list[str]:
+    """The outermost layers of which all parameters learn, by name and kind.
+
+    >>> network = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)))
+    >>> _ = network[0].requires_grad_(False)
+    >>> learning_layers(network)
+    ['1 (Sequential)']
+    """
+    found: dict[str, str] = {}
+    for name, module in network.named_modules():
+        parameters = list(module.parameters())
+        inside = any(is_under(name, one) for one in found)
+        if name and parameters and not inside and all(p.requires_grad for p in parameters):
+            found[name] = f"{name} ({type(module).__name__})"
+    alone = [
+        name
+        for name, parameter in network.named_parameters()
+        if parameter.requires_grad and not any(is_under(name, one) for one in found)
+    ]
+    return [*found.values(), *alone]
+
+
 def head_of(network: nn.Module) -> str:
     """The name of the layer that gives the answer.
 

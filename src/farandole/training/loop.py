@@ -11,7 +11,7 @@ from itertools import islice
 import torch
 from torch import nn
 
-from farandole.errors import TrainingDiverged
+from farandole.errors import InputError, TrainingDiverged
 from farandole.parallel.base import Totals
 from farandole.training import events, optimizers
 from farandole.training.metrics import Tally
@@ -55,6 +55,7 @@ class Loop:
         )
         self._per_epoch = -(-stage.loader.steps // recipe.accumulation)
         self._last_update = min(recipe.max_steps or 1 << 62, recipe.epochs * self._per_epoch)
+        self._check_thaw()
         self._pace = Pace(
             self._optimizer,
             recipe.schedule,
@@ -64,7 +65,16 @@ class Loop:
             updates_per_epoch=self._per_epoch,
         )
         self._keeper = Keeper(stage)
-        self._clock = Clock(recipe.max_seconds)
+        self._clock = Clock(recipe.max_seconds, stage.spent)
+
+    def _check_thaw(self) -> None:
+        at, most = self._recipe.unfreeze_at, self._recipe.max_steps
+        before = 0 if at is None else (at - 1) * self._per_epoch
+        if most is not None and most <= before:
+            raise InputError(
+                f"max_steps={most} ends training before unfreeze_at={at}: there are {before} steps "
+                "before that epoch. Raise max_steps, or unfreeze earlier."
+            )
 
     def run(self) -> Progress:
         """All epochs, or as many as there is reason for."""
@@ -79,7 +89,8 @@ class Loop:
             self._keeper.see(row)
             stopping = self._keeper.stopping
             self._pace.after_epoch(row[stopping.monitor])
-            if ended is not None or stopping.exhausted:
+            waiting = epoch + 1 < (self._recipe.unfreeze_at or 0)
+            if ended is not None or (stopping.exhausted and not waiting):
                 progress.reason = ended or f"no better {stopping.monitor}"
                 break
         self._keeper.restore_best()
@@ -91,6 +102,7 @@ class Loop:
         tally = self._stage.tally()
         if epoch + 1 == self._recipe.unfreeze_at:
             self._stage.thaw()
+            self._keeper.stopping.start_over()
         self._stage.learning()
         ended = self._train(epoch, tally, progress)
         if ended in UNFINISHED:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from farandole.networks.leaving import NOTHING, reached
+from farandole.parallel.normalization import SynchronizedBatchNorm
 from farandole.ragged import Ragged
 from farandole.training.freezing import Frozen
 
@@ -34,20 +36,10 @@ class Parting:
 
     def reach(self, network: nn.Module, arguments: Arguments) -> torch.Tensor:
         """What the network would give to the tail; nothing behind that is computed."""
-        found: list[torch.Tensor] = []
-
-        def stop(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-            found.append(_only(given, named))
-            raise _Reached
-
-        hook = self.entry.register_forward_pre_hook(stop, with_kwargs=True)
-        try:
-            network(*arguments)
-        except _Reached:
-            return found[0]
-        finally:
-            hook.remove()
-        raise Unsuitable
+        found = reached(network, self.entry, arguments, before=True)
+        if found is NOTHING:
+            raise Unsuitable
+        return _only(*found)
 
     def fits(self, network: nn.Module, arguments: Arguments) -> torch.Tensor:
         """What reaches the tail, if the network does nothing but give it to the tail."""
@@ -83,10 +75,6 @@ class Parting:
         return inputs[0]
 
 
-class _Reached(BaseException):
-    """Leaves a forward pass; not an Exception, which a network might catch."""
-
-
 def partings(network: nn.Module, frozen: Frozen) -> list[Parting]:
     """The places where frozen layers could be parted from the rest, most of them first.
 
@@ -104,7 +92,13 @@ def partings(network: nn.Module, frozen: Frozen) -> list[Parting]:
         if module is not network:
             found.append(Parting(module, module, module))
     everything = set(network.parameters())
-    return [parting for parting in found if everything - set(parting.tail.parameters())]
+    # These wait for all workers, which a worker without rows to try a parting with would not join.
+    joint = {m for m in network.modules() if isinstance(m, SynchronizedBatchNorm)} - resting
+    return [
+        parting
+        for parting in found
+        if everything - set(parting.tail.parameters()) and joint <= set(parting.tail.modules())
+    ]
 
 
 def _chain(network: nn.Module) -> list[nn.Module]:
@@ -125,13 +119,14 @@ def holds(
 
     It has to be the same in every epoch and every batch: `fewer` are the first ones of these rows.
     """
-    network.eval()
-    with torch.no_grad():
-        kept = parting.fits(network, some)
-    network.train()
-    frozen.rest()
-    with _unmoved(parting, network), torch.enable_grad():
-        again = parting.reach(network, fewer)
+    with _unmoved(parting, network):
+        network.eval()
+        with torch.no_grad():
+            kept = parting.fits(network, some)
+        network.train()
+        frozen.rest()
+        with torch.enable_grad():
+            again = parting.reach(network, fewer)
     if again.requires_grad:  # something in front of the tail learns
         raise Unsuitable
     if not _is_close(again, kept[: len(again)]):
@@ -142,17 +137,21 @@ def holds(
 @contextmanager
 def _unmoved(parting: Parting, network: nn.Module) -> Iterator[None]:
     """Raise if random numbers are drawn or buffers written to, and leave both as they were."""
-    inside = set(parting.tail.modules())
-    buffers = [b for m in network.modules() if m not in inside for b in m.buffers(recurse=False)]
+    buffers = list(network.buffers())
+    inside = set(parting.tail.buffers())
     copies = [buffer.clone() for buffer in buffers]
     devices = sorted({p.device.index or 0 for p in network.parameters() if p.is_cuda})
     with torch.random.fork_rng(devices=devices):
         before = _random_states(devices)
-        yield
-        drawn = not all(map(torch.equal, before, _random_states(devices)))
-    moved = not all(map(torch.equal, buffers, copies))
-    for buffer, copy in zip(buffers, copies, strict=True):
-        buffer.copy_(copy)
+        try:
+            yield
+            drawn = not all(map(torch.equal, before, _random_states(devices)))
+            pairs = zip(buffers, copies, strict=True)
+            moved = any(not torch.equal(one, copy) for one, copy in pairs if one not in inside)
+        finally:
+            with torch.no_grad():
+                for buffer, copy in zip(buffers, copies, strict=True):
+                    buffer.copy_(copy)
     if drawn or moved:
         raise Unsuitable
 

@@ -120,9 +120,13 @@ class BarProgress:
 def describe_start(event: events.TrainingStarted) -> str:
     """What is about to be trained, in a line."""
     held_out = f" + {event.validation_rows:,} to validate" if event.validation_rows else ""
+    parts = ""
+    if event.learning is not None:
+        more = f" and {len(event.layers) - 3} more" if len(event.layers) > 3 else ""
+        parts = f" ({event.learning:,} learn: {', '.join(event.layers[:3])}{more})"
     return (
         f"{event.rows:,} rows{held_out}, {event.workers} worker{'s' * (event.workers > 1)}, "
-        f"{event.parameters:,} parameters, {event.steps_per_epoch} steps an epoch"
+        f"{event.parameters:,} parameters{parts}, {event.steps_per_epoch} steps an epoch"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from farandole.data.loader import Loader, Rows
+from farandole.networks.gauge import FIRST_ROWS, Gauge
 from farandole.parallel.base import Synchronizer
 from farandole.training import events
 from farandole.training.freezing import Frozen
@@ -52,6 +54,8 @@ class Stage:
     frozen: Frozen
     groups: Sequence[Group]
     """What the optimizer gets."""
+    spent: float = 0.0
+    """Seconds of max_seconds that went by before."""
 
     @property
     def validates(self) -> bool:
@@ -76,11 +80,25 @@ class Stage:
         self.frozen.thaw()
         self.sync.refresh()
 
+    def fitting(self, rows: Rows, most: int, *, learning: bool = False) -> int:
+        """How many of these rows go through the network at once: it may make much of each."""
+        some = next(self.loader.chunks(rows, FIRST_ROWS), None)
+        if some is None:
+            return most
+        self.network.eval()
+        with Gauge(self.network) as gauge, torch.no_grad(), self.stepper.autocast():
+            self.network(*self.batcher(some).arguments)
+        return min(most, gauge.fitting(len(some), learning=learning))
+
+    @cached_property
+    def _validated_at_once(self) -> int:
+        return self.fitting(self.validation, max(self.recipe.batch_size, 1024))
+
     def evaluate(self) -> dict[str, float]:
         """Loss and metrics of the rows to validate on."""
         tally = self.tally()
         self.network.eval()
-        for rows in self.loader.chunks(self.validation, max(self.recipe.batch_size, 1024)):
+        for rows in self.loader.chunks(self.validation, self._validated_at_once):
             self.stepper.evaluate(self.batcher(rows), tally)
         return self.result("validation", tally)
 
@@ -95,8 +113,9 @@ class Clock:
 
     _REPORT_SECONDS = 0.25
 
-    def __init__(self, limit: float | None) -> None:
+    def __init__(self, limit: float | None, spent: float = 0.0) -> None:
         self._limit = limit
+        self._spent = spent
         self._start = self._reported = time.perf_counter()
 
     @property
@@ -106,7 +125,7 @@ class Clock:
 
     def is_up(self) -> bool:
         """Whether the limit has passed."""
-        return self._limit is not None and self.seconds > self._limit
+        return self._limit is not None and self._spent + self.seconds > self._limit
 
     def may_report(self) -> bool:
         """Whether the last report is long enough ago; if so, this is one."""

@@ -96,6 +96,10 @@ class EarlyStopping:
         self._idle = 0 if better else self._idle + 1
         return better
 
+    def start_over(self) -> None:
+        """Be patient again; the best epoch stays what it was."""
+        self._idle = 0
+
     @property
     def exhausted(self) -> bool:
         """Whether there was no improvement for too long."""

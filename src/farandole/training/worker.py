@@ -42,6 +42,7 @@ from farandole.training.examination import (
 )
 from farandole.training.freezing import Frozen
 from farandole.training.fullbatch import FullBatchLoop, untouched
+from farandole.training.layers import learning_layers
 from farandole.training.loop import Loop, Progress
 from farandole.training.optimizers import groups
 from farandole.training.recipe import Recipe
@@ -155,14 +156,18 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> _Prepared:
         columns = weighted_by_block(shard, columns, solver.block_size, world)
     learner = _Learner(network, shard, stepper, batcher(shard, columns=columns))
     if recipe.freeze is not None and recipe.unfreeze_at is None and recipe.cache_features:
+        began = time.perf_counter()
         job.strategy.attach(network, world)  # everybody has to cache what rank 0 would
-        body = Body(network, frozen, stepper, shard, columns, learner.batcher, world)
+        body = Body(
+            network, frozen, stepper, shard, columns, learner.batcher, world, recipe.max_seconds
+        )
         if cached := body.cached():
             stepper = Stepper(cached.tail, loss, recipe.precision, world.device)
             own = cached.signature(signature)
             batches = batcher(cached.shard, columns=cached.columns, signature=own)
             seconds = {"features": cached.seconds}
             learner = _Learner(cached.tail, cached.shard, stepper, batches, seconds)
+        learner = replace(learner, spent=time.perf_counter() - began)
     stage = _stage(job, world, report, network, learner, frozen)
     loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
     _announce(stage, network, held_out)
@@ -178,6 +183,8 @@ class _Learner:
     stepper: Stepper
     batcher: Batcher
     seconds: dict[str, float] = field(default_factory=dict)
+    spent: float = 0.0
+    """Seconds that caching took, for better or worse."""
 
 
 def _stage(
@@ -220,6 +227,7 @@ def _stage(
         head=learner.batcher.head,
         frozen=frozen,
         groups=groups(network, recipe.learning_rate, recipe.learning_rates, later),
+        spent=learner.spent,
     )
 
 
@@ -278,6 +286,7 @@ def _announce(stage: Stage, network: nn.Module, held_out: Any) -> None:
         stage.tell(
             events.Caution(message=f"There are {rows} rows for {world.size} workers: {idle}")
         )
+    learning = sum(p.numel() for p in network.parameters() if p.requires_grad)
     updates = 1 if recipe.solver() else -(-stage.loader.steps // recipe.accumulation)
     stage.tell(
         events.TrainingStarted(
@@ -287,6 +296,8 @@ def _announce(stage: Stage, network: nn.Module, held_out: Any) -> None:
             epochs=recipe.epochs,
             steps_per_epoch=updates,
             parameters=sum(p.numel() for p in network.parameters()),
+            learning=learning if recipe.freeze else None,
+            layers=tuple(learning_layers(network)) if recipe.freeze else (),
         )
     )
 
