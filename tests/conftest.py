@@ -54,6 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.ui.enabled", "false")
+        .config("spark.python.daemon.module", "farandole.daemon")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
     )

@@ -30,7 +30,7 @@ ROWS = (
     ("launch", "fit", "result", "learning_rate"),  # where farandole.run and farandole.train live
     ("spark", "tuning", "features", "forecast"),
     ("serving", "report", "explain"),
-    ("doctor*", "demo*", "cli", "__main__"),
+    ("doctor*", "demo*", "cli", "daemon", "__main__"),
 )
 
 # Rooms that may use some rooms above them only; the first four rows are open to everyone.
@@ -69,6 +69,7 @@ PYSPARK = (
     "spark/*",
     "testing/*",
     "cli.py",
+    "daemon.py",
     "doctor*.py",
     "demo*.py",
 )

@@ -280,6 +280,7 @@ def local_session(name: str, cores: int | str = 2) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
     for key, value in {
         "spark.ui.enabled": "false",
+        "spark.python.daemon.module": "farandole.daemon",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

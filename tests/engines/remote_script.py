@@ -29,6 +29,7 @@ def session() -> SparkSession:
         return (
             SparkSession.builder.remote("local[2]")
             .config("spark.ui.enabled", "false")
+            .config("spark.python.daemon.module", "farandole.daemon")
             .config("spark.local.dir", f"{sys.argv[2]}/spark")
             .config("spark.sql.warehouse.dir", f"{sys.argv[2]}/warehouse")
             .getOrCreate()
@@ -36,6 +37,7 @@ def session() -> SparkSession:
     return (
         SparkSession.builder.master(MASTER)
         .config("spark.ui.enabled", "false")
+        .config("spark.python.daemon.module", "farandole.daemon")
         .config("spark.executor.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -19,6 +19,12 @@ def test_weights_inside_of_a_checkpoint(tmp_path: Path, wrapper: str) -> None:
     assert torch.equal(found["weight"], state["module.weight"])
 
 
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_weights_of_compiled_networks(tmp_path: Path, prefix: str) -> None:
+    torch.save({f"{prefix}fc.bias": torch.ones(2)}, tmp_path / "net.pth")
+    assert list(read_weights(tmp_path / "net.pth")) == ["fc.bias"]
+
+
 def test_code_in_a_file_does_not_run(tmp_path: Path) -> None:
     torch.save(nn.Linear(2, 3), tmp_path / "net.pth")
     with pytest.raises(ArtifactError, match=r"holds more than weights.*save its state_dict"):

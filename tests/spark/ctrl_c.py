@@ -31,6 +31,7 @@ def main(folder: Path) -> None:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.python.daemon.module", "farandole.daemon")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.local.dir", str(folder / "spark"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))

@@ -71,3 +71,37 @@ def test_large_rows_go_through_the_network_a_few_at_a_time(width: int, expected:
     data = pa.table({"features": column, "label": np.zeros(1200, np.float32)})
     train(nn.Linear(width, 1), data, optimizer="lbfgs", epochs=0, loss=loss)
     assert counts == expected
+
+
+class Enlarging(nn.Module):
+    """Makes a megabyte of each small row, as a network for photos does; notes how many come."""
+
+    rows: ClassVar[dict[bool, list[int]]] = {True: [], False: []}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(1, 1 << 18), nn.Linear(1 << 18, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows[torch.is_grad_enabled()].append(len(x))
+        found: torch.Tensor = self.narrow(self.wide(x.reshape(-1, 1)))
+        return found
+
+
+@pytest.mark.parametrize("optimizer", ["lbfgs", "sgd"])
+def test_rows_that_a_network_enlarges_go_through_it_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    monkeypatch.setattr("farandole.networks.gauge._BYTES", 40 << 20)
+    numbers = np.arange(120)
+    data = pa.table(
+        {"features": numbers.astype(np.float32), "label": numbers * 0.1, "held": numbers >= 60}
+    )
+    for calls in Enlarging.rows.values():
+        calls.clear()
+    options: dict[str, Any] = {"epochs": 1, "validation": "held", "loss": "mse"}
+    if optimizer == "sgd":
+        options |= {"batch_size": 4, "learning_rate": 1e-12}
+    train(Enlarging(), data, optimizer=optimizer, **options)
+    assert 16 <= max(Enlarging.rows[False]) <= 20  # of twice a megabyte each
+    assert max(Enlarging.rows[True]) <= 20

@@ -2,8 +2,9 @@
 
 A network sees colors as red, green, blue, whatever the file has: gray images become color and an
 alpha channel is dropped, so that no two shards can differ. For a network whose attribute `channels`
-is 1 all of them become gray instead. Images of 16 bits keep the upper 8; of an animation the first
-picture counts; the orientation that a camera notes is not applied.
+is 1 all of them become gray instead. Images of 16 bits keep the upper 8, and those of 32, whose
+range nobody knows, are an error; of an animation the first picture counts. A camera that notes how
+it was held (EXIF) gets its photo turned upright; Spark's own reader of images doesn't do that.
 """
 
 from __future__ import annotations
@@ -95,13 +96,16 @@ def pixels_of(
 ) -> Array:
     """The pixels of one encoded image: (height, width, 3), or (height, width) if `gray`.
 
-    With a `size`, (height, width), the image is scaled to that; with `crop`, so that nothing is
-    squashed, and of what is too long only the middle is kept. One that says to have more than
-    `most` pixels is not decoded.
+    It is turned upright. With a `size`, (height, width), it is scaled to that; with `crop`, so that
+    nothing is squashed, and of what is too long only the middle is kept. One that says to have more
+    than `most` pixels is not decoded.
     """
     image = _open(data)
     if most is not None and image.width * image.height > most:
         raise ValueError(f"{image.width:,}×{image.height:,} pixels are more than {most:,}")
+    if image.mode in ("I", "F"):  # Pillow would make most of them black or white
+        raise ValueError(f"pixels of 32 bits (mode {image.mode}): bring them to 8 or 16 bits")
+    image = _upright(image)
     if image.mode.startswith("I;16"):  # Pillow would clip those
         image = _from_array((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode == "P":  # with transparency Pillow prefers to go by this way
@@ -142,6 +146,21 @@ def _open(data: Any) -> Any:
     except ImportError as error:
         raise MissingPackage("pillow", "images") from error
     return Image.open(io.BytesIO(data))
+
+
+def _upright(image: Any) -> Any:
+    """The image as its camera was held, which EXIF notes as a number up to 8."""
+    from PIL import ImageOps
+
+    image.load()
+    try:
+        turned = image.getexif().get(_ORIENTATION, 1) != 1
+        return ImageOps.exif_transpose(image) if turned else image
+    except Exception:  # notes that are damaged are no reason to lose a picture
+        return image
+
+
+_ORIENTATION = 0x0112
 
 
 def _from_array(array: Array) -> Any:

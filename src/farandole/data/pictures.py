@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,10 @@ from farandole.data.images import pixels_of
 from farandole.errors import MissingPackage
 
 Array = np.ndarray[Any, Any]
+_Row = tuple[str, Any, str | None]
+"""Path, picture, and why there is none."""
+
+EMPTY = "an empty file"
 
 _MOST_PIXELS = 1 << 27
 _BATCH_BYTES = 16 << 20
@@ -30,6 +37,10 @@ _IMAGE = pa.struct(
 )
 
 
+class _Unfit(Exception):
+    """Why a file is not even looked at."""
+
+
 @dataclass(frozen=True)
 class PictureReader:
     """How files become pictures; travels to the workers."""
@@ -41,6 +52,8 @@ class PictureReader:
     scale: tuple[Array, Array] | None = None
     """The mean and deviation of each color, for arrays of floats in place of Spark's images."""
     gray: bool = False
+    largest: int = 256 << 20
+    """How many bytes a file may have."""
 
     @property
     def kind(self) -> str:
@@ -50,23 +63,42 @@ class PictureReader:
         return "struct<origin:string,height:int,width:int,nChannels:int,mode:int,data:binary>"
 
     def read(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Decode file by file, and hand on what has come together after some megabytes."""
-        rows: list[tuple[str, Any, str | None]] = []
-        size = 0
-        for batch in batches:
-            for path, content in zip(batch.column(0), batch.column(1), strict=True):
-                row = self._row(path.as_py(), content)
-                rows.append(row)
-                size += 0 if row[1] is None else row[1].nbytes
-                if size >= _BATCH_BYTES:
-                    yield self._batch(rows)
-                    rows, size = [], 0
-        if rows:
-            yield self._batch(rows)
+        """Decode paths and contents, file by file."""
+        pairs = (zip(one.column(0), one.column(1), strict=True) for one in batches)
+        return self._batches(
+            self._row(path.as_py(), content.as_buffer) for path, content in chain(*pairs)
+        )
 
-    def _row(self, path: str, content: Any) -> tuple[str, Any, str | None]:
+    def read_here(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Open the files on this machine's disks, of which only the paths are given."""
+        paths = (path.as_py() for batch in batches for path in batch.column(0))
+        return self._batches(self._row(path, partial(self._content, path)) for path in paths)
+
+    def _batches(self, rows: Iterator[_Row]) -> Iterator[pa.RecordBatch]:
+        """Hand on what has come together after some megabytes."""
+        found: list[_Row] = []
+        size = 0
+        for row in rows:
+            found.append(row)
+            size += 0 if row[1] is None else row[1].nbytes
+            if size >= _BATCH_BYTES:
+                yield self._batch(found)
+                found, size = [], 0
+        if found:
+            yield self._batch(found)
+
+    def _content(self, path: str) -> bytes:
+        file = Path(path.removeprefix("file:"))
+        size = file.stat().st_size
+        if size == 0 or size > self.largest:
+            raise _Unfit(
+                EMPTY if size == 0 else f"a file of {size} bytes, more than {self.largest}"
+            )
+        return file.read_bytes()
+
+    def _row(self, path: str, content: Callable[[], Any]) -> _Row:
         try:
-            data = content.as_buffer()
+            data = content()
             found = pixels_of(
                 data, gray=self.gray, size=self.size, crop=self.crop, most=_MOST_PIXELS
             )
@@ -83,7 +115,7 @@ class PictureReader:
         found = (values.reshape(*pixels.shape[:2], -1) - mean) / deviation
         return np.ascontiguousarray(found.transpose(2, 0, 1)).reshape(-1)
 
-    def _batch(self, rows: list[tuple[str, Any, str | None]]) -> pa.RecordBatch:
+    def _batch(self, rows: list[_Row]) -> pa.RecordBatch:
         paths, images, errors = zip(*rows, strict=True)
         if self.scale is None:
             structs = [None if one is None else _struct(p, one) for p, one, _ in rows]
@@ -112,5 +144,7 @@ def _struct(path: str, pixels: Array) -> dict[str, Any]:
 
 def _in_short(error: Exception) -> str:
     """The kind of error and what it says, without the addresses of objects."""
+    if isinstance(error, _Unfit):
+        return str(error)
     text = str(error).partition(" <_io.")[0]
     return f"{type(error).__name__}: {text}"[:300]

@@ -21,7 +21,8 @@ def read_weights(file: Path) -> dict[str, torch.Tensor]:
 
     Args:
         file: a state dict that torch saved, or safetensors; also inside of a checkpoint under
-            "state_dict" or "model", and with the "module." that DataParallel adds to names.
+            "state_dict" or "model", and with the "module." and "_orig_mod." that DataParallel and
+            torch.compile add to names.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "net.pth"
@@ -44,7 +45,12 @@ def read_weights(file: Path) -> dict[str, torch.Tensor]:
             f"{str(file)!r} holds no state dict (names and their tensors), but "
             f"{type(content).__name__}. Save one with torch.save(network.state_dict(), path)."
         )
-    return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
+    return {_plain(str(name)): tensor for name, tensor in content.items()}
+
+
+def _plain(name: str) -> str:
+    """The name without what torch.compile and DataParallel, in either order, put around it."""
+    return name.replace("_orig_mod.", "").removeprefix("module.")
 
 
 def _content(file: Path) -> Any:

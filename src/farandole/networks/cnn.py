@@ -19,6 +19,7 @@ from farandole.networks.network import (
     flat_values,
     floating_type,
     normalised,
+    pixel_scale,
 )
 from farandole.networks.pooling import inside, max_pool, mean_of_all, mean_pool
 from farandole.ragged import Ragged
@@ -99,7 +100,7 @@ class CNN(Network):
 
         Args:
             images: Ragged rows of (height, width) or (height, width, channels), or a tensor of
-                (images, channels, height, width). Bytes are divided by 255.
+                (images, channels, height, width). Whole numbers are divided by 255.
         """
         values, sizes = self._unpacked(images)
         for block in self.blocks:
@@ -132,8 +133,7 @@ class CNN(Network):
             )
 
     def _floating(self, values: torch.Tensor) -> torch.Tensor:
-        found = values.to(floating_type(self.head))
-        return found / 255 if values.dtype == torch.uint8 else found
+        return values.to(floating_type(self.head)) / pixel_scale(values)
 
 
 class Convolution(nn.Module):

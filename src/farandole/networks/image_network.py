@@ -9,7 +9,7 @@ import torch
 
 from farandole.errors import InputError
 from farandole.networks.arguments import choice, fraction, seed_of, whole
-from farandole.networks.network import Network, flat_values
+from farandole.networks.network import Network, flat_values, pixel_scale
 from farandole.networks.resizing import FITS, resized, resized_rows
 from farandole.ragged import Ragged
 
@@ -55,7 +55,7 @@ class ImageNetwork(Network):
 
         Args:
             images: Ragged rows of (height, width, 3), or a tensor of (images, 3, height, width):
-                bytes, or numbers of 0 … 1. They are resized and normalised here.
+                whole numbers of 0 … 255, or others of 0 … 1. They are resized and normalised here.
         """
         return self.outputs_of(self.prepared(images))
 
@@ -70,11 +70,13 @@ class ImageNetwork(Network):
             flat = flat_values(images, self.channels, axes=2)
             self._check(flat is not None, images.values.shape[1:])
             assert flat is not None
+            scale = pixel_scale(flat)
             values = resized_rows(Ragged(_resizable(flat), images.sizes), self.size, self.fit)
         else:
             self._check(images.dim() == 4 and images.shape[1] == self.channels, images.shape[1:])
+            scale = pixel_scale(images)
             values = resized(_resizable(images), self.size, self.fit)
-        shares = values.to(kind) / 255 if values.dtype == torch.uint8 else values.to(kind)
+        shares = values.to(kind) / scale
         mean, deviation = (shares.new_tensor(v)[:, None, None] for v in (self.mean, self.deviation))
         # A pixel's colors side by side in memory: up to a fifth faster on a CPU.
         return ((shares - mean) / deviation).contiguous(memory_format=torch.channels_last)

@@ -89,3 +89,12 @@ def normalised(norm: nn.Module, values: torch.Tensor) -> torch.Tensor:
         )
     found: torch.Tensor = norm(values)
     return found
+
+
+def pixel_scale(pixels: torch.Tensor) -> int:
+    """What makes pixels shares of 0 … 1: 255 for whole numbers of any width, else 1.
+
+    >>> pixel_scale(torch.zeros(3, dtype=torch.int64)), pixel_scale(torch.zeros(3))
+    (255, 1)
+    """
+    return 1 if pixels.is_floating_point() or pixels.dtype == torch.bool else 255

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import numpy as np
 
 from farandole import _spark
-from farandole.data.pictures import PictureReader
+from farandole.data.pictures import EMPTY, PictureReader
 from farandole.errors import InputError
 from farandole.networks.arguments import choice
+from farandole.networks.image_network import ImageNetwork
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Array = np.ndarray[Any, Any]
-NORMALIZATIONS = {"imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
+NORMALIZATIONS = {"imagenet": (ImageNetwork.mean, ImageNetwork.deviation)}
 """The mean and the standard deviation of each color, of values from 0 to 1."""
 
 _LARGEST_FILE = 256 << 20
+_FILES_A_TASK = 32
+_IGNORING = ("ignoreCorruptFiles", "ignoreMissingFiles")
+"""What Spark has against a file that can't be read must not end the job."""
 
 
 def read_images(
@@ -36,8 +40,10 @@ def read_images(
 ) -> DataFrame:
     """Read a folder of pictures as a DataFrame with the columns path, image and error.
 
-    A file that is no picture, or a broken one, becomes a row whose image is null and whose error
-    says why.
+    A file that is no picture, a broken one, or one that can't be opened becomes a row whose image
+    is null and whose error says why. Only of files that are not on the disks of this machine (or
+    read by Connect), one that goes away or can't be opened has no row. Photos are turned upright.
+    As everywhere in Spark, names that begin with "_" or "." don't count.
 
     Args:
         spark: a session, classic or Connect.
@@ -59,48 +65,53 @@ def read_images(
         crop=choice("resize", resize, ("squash", "crop")) == "crop",
         scale=_checked_scale(normalize, gray),
         gray=gray,
+        largest=_LARGEST_FILE,
     )
     if reader.scale is not None and reader.size is None:
         raise InputError(
             "Normalised pictures are arrays of one length, so they need a size: size=224."
         )
-    return _frame(reader, _files(spark, path, recursive))
+    listed, names = _listed(spark, path, recursive)
+    _spark.use_this_python(spark)
+    if _are_here(spark, names):
+        return _opened_here(reader, spark, names)
+    return _read_by_spark(reader, listed, names)
 
 
-def _frame(reader: PictureReader, files: _Files) -> DataFrame:
+def _opened_here(reader: PictureReader, spark: SparkSession, names: list[str]) -> DataFrame:
+    """All pictures, read by the workers themselves: Spark would fail for one that is gone."""
+    parts = max(spark.sparkContext.defaultParallelism, len(names) // _FILES_A_TASK)
+    paths = spark.createDataFrame([(name,) for name in names], "path string")
+    return paths.repartition(min(parts, len(names))).mapInArrow(
+        reader.read_here, f"path string, image {reader.kind}, error string"
+    )
+
+
+def _read_by_spark(reader: PictureReader, listed: DataFrame, names: list[str]) -> DataFrame:
     """All pictures, with a row for each file that isn't one."""
     from pyspark.sql import functions as F
 
-    _spark.use_this_python(files.found.sparkSession)
     nothing = F.lit(None).cast(reader.kind).alias("image")
     # Spark fails on files that don't fit into memory, unless a filter keeps it from them.
-    small = files.found.where(F.col("length") <= _LARGEST_FILE).select("path", "content")
-    large = files.found.where(F.col("length") > _LARGEST_FILE)
-    why = F.format_string(f"a file of %d bytes, more than {_LARGEST_FILE}", "length")
+    small = listed.where(F.col("length") <= reader.largest).select("path", "content")
+    large = listed.where(F.col("length") > reader.largest)
+    why = F.format_string(f"a file of %d bytes, more than {reader.largest}", "length")
     read = small.mapInArrow(reader.read, f"path string, image {reader.kind}, error string")
     read = read.union(large.select("path", nothing, why.alias("error")))
-    if not files.empty:
+    if not (lost := _left_out(listed, names)):
         return read
-    names = [(name,) for name in files.empty]
-    empty = files.found.sparkSession.createDataFrame(names, "path string")
-    return read.union(empty.select("path", nothing, F.lit("an empty file").alias("error")))
+    empty = listed.sparkSession.createDataFrame([(name,) for name in lost], "path string")
+    return read.union(empty.select("path", nothing, F.lit(EMPTY).alias("error")))
 
 
-class _Files(NamedTuple):
-    """What is at a path."""
-
-    found: DataFrame
-    """path, length and content."""
-    empty: list[str]
-    """The files that Spark leaves out because there is nothing in them."""
-
-
-def _files(
+def _listed(
     spark: SparkSession, path: str | os.PathLike[str] | Sequence[str], recursive: bool
-) -> _Files:
+) -> tuple[DataFrame, list[str]]:
+    """Path, length and content of what is at a path, and the paths alone."""
     several = [path] if isinstance(path, str | os.PathLike) else path
     paths = [os.fspath(one) for one in several]
-    reader = spark.read.format("binaryFile").option("recursiveFileLookup", str(recursive).lower())
+    options = {"recursiveFileLookup": recursive, **dict.fromkeys(_IGNORING, True)}
+    reader = spark.read.format("binaryFile").options(**options)
     try:
         found = reader.load(paths)
         names = [_as_in_column(name) for name in found.inputFiles()]
@@ -111,7 +122,7 @@ def _files(
     if not names:
         inside = "" if recursive else " Look into the folders inside with recursive=True."
         raise InputError(f"There are no files in {', '.join(map(repr, paths))}.{inside}")
-    return _Files(found.select("path", "length", "content"), _empty(found, names))
+    return found.select("path", "length", "content"), names
 
 
 def _as_in_column(name: str) -> str:
@@ -122,22 +133,17 @@ def _as_in_column(name: str) -> str:
     )
 
 
-def _empty(found: DataFrame, names: list[str]) -> list[str]:
-    """Which of the files Spark leaves out: on a disk of this machine that takes no job."""
-    here = not _spark.is_connect(found.sparkSession)
-    if here and all(name.startswith("file:/") for name in names):
-        return [name for name in names if _is_empty(name.removeprefix("file:"))]
-    if found.select("path").count() == len(names):
+def _are_here(spark: SparkSession, names: list[str]) -> bool:
+    """Whether these are files that Python can open by name."""
+    return not _spark.is_connect(spark) and all(name.startswith("file:/") for name in names)
+
+
+def _left_out(listed: DataFrame, names: list[str]) -> list[str]:
+    """The files that Spark leaves out because there is nothing in them."""
+    if listed.select("path").count() == len(names):
         return []
-    full = {row.path for row in found.select("path").collect()}
+    full = {row.path for row in listed.select("path").collect()}
     return [name for name in names if name not in full]
-
-
-def _is_empty(path: str) -> bool:
-    try:
-        return os.path.getsize(path) == 0
-    except OSError:  # gone by now, or on the disk of another machine
-        return False
 
 
 def _checked_size(size: Any) -> tuple[int, int] | None:
