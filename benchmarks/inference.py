@@ -193,7 +193,8 @@ def of_vectors(frame: Any, repeats: int) -> dict[str, list[float]]:
     learner = MultilayerPerceptronClassifier(layers=[FEATURES, 100, 10], maxIter=1, seed=1)
     labelled = vectors.limit(500).withColumn("label", F.floor(F.rand(1) * 10))
     model = learner.fit(labelled)
-    same = networks.load_spark_weights(small(), model.weights.toArray())
+    same = small()
+    networks.load_spark_weights(same, model.weights.toArray())
     contenders = {
         "spark": lambda: sink(model.transform(vectors).select("prediction")),
         "ours": over(vectors, {"ours": ours(same)})["ours"],

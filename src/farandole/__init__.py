@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from farandole.fit import train as train
     from farandole.inference.bulk.run import predict as predict
+    from farandole.inference.saving import save as save
     from farandole.inference.udf import predict_by_group as predict_by_group
     from farandole.inference.udf import predict_udf as predict_udf
     from farandole.inference.udf import register as register
@@ -30,6 +31,7 @@ _HOMES = {
     "TrainingResult": "farandole.result",
     "find_learning_rate": "farandole.learning_rate",
     "run": "farandole.launch",
+    "save": "farandole.inference.saving",
     "summary": "farandole.training.summary",
     "train": "farandole.fit",
 }

@@ -93,6 +93,7 @@ def test_photos_are_turned_upright(orientation: int) -> None:
     assert found.shape == ((4, 6, 3) if orientation < 5 else (6, 4, 3))
 
 
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
 def test_damaged_notes_of_a_camera_cost_no_picture() -> None:
     file = io.BytesIO()
     Image.open(io.BytesIO(encoded(4, 6))).save(file, "JPEG", exif=b"Exif\x00\x00MM\x00*damaged")

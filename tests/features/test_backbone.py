@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from farandole.artifact import Artifact, Signature
 from farandole.errors import ArtifactError, InputError
 from farandole.features import BACKBONES, backbone
-from farandole.networks import MobileNetV2, ResNet
+from farandole.networks import EfficientNetLite0, MobileNetV2, ResNet
 from farandole.networks.image_network import ImageNetwork
 from farandole.ragged import Ragged
 
@@ -59,12 +59,12 @@ def test_every_name_makes_a_network() -> None:
 
 
 def test_other_outputs_get_a_fresh_head_and_all_else_is_kept() -> None:
-    whole = backbone("efficientnet_lite0", EFFICIENTNET)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # there are weights
+        whole = backbone("efficientnet_lite0", EFFICIENTNET)
     part = backbone("efficientnet_lite0", f"package:{EFFICIENTNET}", outputs=5, size=64, seed=3)
-    same = backbone("efficientnet_lite0", EFFICIENTNET, outputs=1000)
     assert (whole.outputs, part.outputs, part.size) == (1000, 5, 64)
     for name, tensor in whole.state_dict().items():
-        assert torch.equal(tensor, same.state_dict()[name])
         if not name.startswith("_fc."):
             assert torch.equal(tensor, part.state_dict()[name])
     again = backbone("efficientnet_lite0", EFFICIENTNET, outputs=5, seed=3)
@@ -82,8 +82,8 @@ def test_a_file_of_ones_own(tmp_path: Path, ending: str) -> None:
     else:
         torch.save(network.state_dict(), file)
     images = torch.rand(2, 3, 40, 40)
-    torch.testing.assert_close(backbone("resnet18", file, size=40)(images), network(images))
-    torch.testing.assert_close(backbone("resnet18", str(file), size=40)(images), network(images))
+    given = file if ending == "pt" else str(file)
+    torch.testing.assert_close(backbone("resnet18", given, size=40)(images), network(images))
 
 
 def test_the_oldest_checkpoints_do_not_count_batches(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_oldest_checkpoints_do_not_count_batches(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
-    network = backbone("efficientnet_lite0", EFFICIENTNET, outputs=5, size=64)
+    network = EfficientNetLite0(outputs=5, size=64, seed=1).eval()
     signature = Signature(
         features=("image",), shapes=((64, 64, 3),), dtypes=("uint8",), head="softmax", outputs=5
     )
@@ -134,9 +134,3 @@ def test_weights_of_another_network_are_named(tmp_path: Path) -> None:
         ArtifactError, match=r"lack conv1.weight, .* and 9\d more.* shapes of: none"
     ):
         backbone("resnet18", file)
-
-
-def test_no_warning_with_weights() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        backbone("efficientnet_lite0", EFFICIENTNET)

@@ -220,6 +220,34 @@ def test_channels_are_found(parts: list[nn.Module], shape: Any, axes: Any) -> No
         assert close(Cut(network, layer, "max")(rows), seen.amax(axes))
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize("kind", [nn.TransformerEncoder, nn.TransformerDecoder, nn.Transformer])
+def test_positions_before_rows(kind: type[nn.Module]) -> None:
+    """As many of the one as of the other, so that the shape doesn't tell."""
+
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = _transformer(kind)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            parts = [x.transpose(0, 1)] * (1 if kind is nn.TransformerEncoder else 2)
+            found: torch.Tensor = self.body(*parts)
+            return found
+
+    network, rows = Turned().eval(), torch.randn(3, 3, 4)
+    with torch.no_grad():
+        assert close(Cut(network, "body")(rows), network(rows).transpose(0, 1).mean(1))
+
+
+def _transformer(kind: type[nn.Module]) -> nn.Module:
+    if kind is nn.Transformer:
+        return nn.Transformer(4, 2, 1, 1, 8)
+    if kind is nn.TransformerDecoder:
+        return nn.TransformerDecoder(nn.TransformerDecoderLayer(4, 2, 8), 1)
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8), 1, enable_nested_tensor=False)
+
+
 def test_a_block_that_turns_the_axes_is_known_by_its_width() -> None:
     class Turning(nn.Module):
         def __init__(self) -> None:

@@ -307,3 +307,14 @@ def test_an_exported_program_has_to_be_saved_first() -> None:
         program = torch.export.export(network(), (torch.zeros(2, 4),))
     with pytest.raises(InputError, match=r"torch\.export\.save"):
         load_network(program)
+
+
+def test_numbers_in_columns_of_their_own_for_a_file_that_takes_one_tensor(tmp_path: Path) -> None:
+    network = nn.Linear(3, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(network, torch.zeros(2, 3)).save(tmp_path / "net.pt")
+    rows = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    predictor = Predictor(*load_network(tmp_path / "net.pt"))
+    found = predictor.predict_columns(list(rows.T.copy())).raw
+    np.testing.assert_allclose(found, network(torch.tensor(rows)).detach(), atol=1e-6)

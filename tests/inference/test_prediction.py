@@ -11,6 +11,7 @@ import torch
 from farandole.artifact import Signature
 from farandole.errors import InputError
 from farandole.inference import Prediction
+from farandole.inference.answer import Answer
 
 RAW = np.random.default_rng(0).normal(size=(6, 3))
 
@@ -99,3 +100,12 @@ def test_the_best_come_first() -> None:
         prediction(RAW, "softmax").best(4)
     with pytest.raises(InputError, match="regression"):
         prediction(RAW, "identity").best(1)
+
+
+def test_where_nothing_is_known_there_is_no_class() -> None:
+    about = Signature(
+        features=("x",), shapes=((2,),), dtypes=("float32",), head="softmax", outputs=2
+    )
+    found = Prediction([torch.tensor([[1.0, 2.0], [torch.nan, 3.0]])], about)
+    np.testing.assert_array_equal(found.prediction, [1.0, np.nan])
+    assert Answer("class", labels=("a", "b")).to_arrow(found).to_pylist() == ["b", None]

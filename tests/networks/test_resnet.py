@@ -36,18 +36,12 @@ def test_names_and_shapes() -> None:
     assert large["fc.weight"].shape == (1000, 2048)
 
 
-@pytest.mark.parametrize(
-    ("depth", "expected"),
-    # From torchvision 0.29.2's resnet18 and resnet50, filled in the same way.
-    [
-        (18, [[58.987241, -9.799923, -28.447393], [60.55164, -8.988174, -22.844961]]),
-        (
-            50,
-            [[1747.490089, 2852.406209, -48748.714899], [1757.702572, 2490.232902, -48513.025196]],
-        ),
-    ],
-)
 @torch.no_grad()
-def test_it_computes_what_torchvision_does(depth: int, expected: list[list[float]]) -> None:
-    found = filled(ResNet(depth)).outputs_of(noise(2, 3, 64, 64))[:, :3]
+def test_it_computes_what_torchvision_does() -> None:
+    found = filled(ResNet(50)).outputs_of(noise(2, 3, 64, 64))[:, :3]
+    # From torchvision 0.29.2's resnet50, filled in the same way.
+    expected = [
+        [1747.490089, 2852.406209, -48748.714899],
+        [1757.702572, 2490.232902, -48513.025196],
+    ]
     torch.testing.assert_close(found, torch.tensor(expected).double(), rtol=1e-6, atol=0)

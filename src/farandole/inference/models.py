@@ -79,8 +79,9 @@ def _from_archive(path: Path) -> nn.Module:
         return read_script(path)
     if any(name.endswith("data.pkl") for name in names) or path.suffix == ".safetensors":
         raise ArtifactError(
-            f"{str(path)!r} holds weights without a network. Make the network, load them with "
-            "load_state_dict, and give that; or save the whole with torch.export."
+            f"{str(path)!r} holds weights without a network, or a pickle, which would run code. "
+            "Make the network, load the weights with load_state_dict, and give that; or save the "
+            "whole with torch.export."
         )
     raise ArtifactError(f"{str(path)!r} holds no network that can be read. model must be {_KINDS}.")
 

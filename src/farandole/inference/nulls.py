@@ -32,6 +32,12 @@ class UnusableInput(InputError):
         """The same, counted from `offset` rows before."""
         return UnusableInput(self.rows, None if self.row is None else self.row + offset, place)
 
+    def called(self, names: Sequence[str]) -> UnusableInput:
+        """The same with the names of the columns, where only their numbers were known."""
+        numbered = {f"argument {number + 1}": name for number, name in enumerate(names)}
+        rows = replace(self.rows, column=numbered.get(self.rows.column, self.rows.column))
+        return UnusableInput(rows, self.row, self.place)
+
     def __str__(self) -> str:
         rows = self.rows
         if self.row is not None:

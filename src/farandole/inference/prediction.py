@@ -55,9 +55,11 @@ class Prediction:
     def prediction(self) -> Array:
         """The class number or the value: (rows,), or (rows, outputs) for several values.
 
-        For several answers of yes or no, the probability of each yes."""
+        NaN where the network gives NaN. For several answers of yes or no, the probability of each
+        yes."""
         if self._signature.is_classifier:
-            return self._winners().double().numpy()
+            lost = self._raw.isnan().any(1)  # of which no class is the highest
+            return self._winners().double().masked_fill(lost, torch.nan).numpy()
         values = self.raw if self.probability is None else self.probability
         return values[:, 0] if values.shape[1] == 1 else values
 

@@ -187,6 +187,8 @@ def check_initialized(network: nn.Module) -> None:
 
 def same_length(columns: Sequence[Any]) -> int:
     """How many rows all columns have."""
+    if not columns:
+        raise InputError("There are no columns to predict from: name those of the features.")
     lengths = [len(column) for column in columns]
     if len(set(lengths)) != 1:
         raise InputError(f"The columns have different lengths: {lengths}.")

@@ -60,6 +60,7 @@ class Request:
             raise InputError(f'nulls must be "error" or "null". Received: nulls={nulls!r}')
         if head is not None and head not in HEADS:
             raise InputError(f"There is no head {head!r}. {suggestion(head, HEADS)}")
+        check_shapes(input_shapes)
         network, signature = load_network(model, allow_pickle=allow_pickle)
         wanted.check(signature)
         options: dict[str, Any] = {"batch_size": batch_size, "precision": precision}
@@ -102,3 +103,14 @@ class Request:
         )
         nothing = Prediction([torch.empty(0, about.outputs) for _ in self.answer.parts], about)
         return self.answer.to_arrow(nothing, self.signature is not None).type
+
+
+def check_shapes(shapes: Any) -> None:
+    """Raise unless these are shapes, one for each column."""
+    if shapes is None:
+        return
+    if isinstance(shapes, str) or not all(isinstance(one, tuple | list) for one in shapes):
+        raise InputError(
+            "input_shapes must be a list with a shape for each column, such as [(1, 28, 28)]. "
+            f"Received: input_shapes={shapes!r}"
+        )

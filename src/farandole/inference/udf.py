@@ -41,9 +41,10 @@ def predict_udf(
     Args:
         model: a trained model, a module, a saved folder, or a file of torch.export, TorchScript
             or ONNX.
-        output: "prediction" (the class of a classifier, the value of a regression, all outputs of a
-            network about which nothing is known), "class", "probability", "raw", "topk", "all" of
-            them as a struct, or {field: output number or key} for a network with several outputs.
+        output: "prediction" (the class of a classifier, the value of a regression, what a network
+            gives about which nothing is known), "class", "probability", "raw", "topk", "all" of
+            them as a struct, or {field: output number or key} for a network with several outputs,
+            of which the first counts otherwise.
         k: how many classes "topk" gives.
         labels: the names of classes, to get those in place of numbers.
         as_vector: give pyspark.ml Vectors in place of arrays.
@@ -93,6 +94,8 @@ class PredictUdf(Forms):
 
     def __call__(self, *columns: Column | str) -> Column:
         """The predictions, as a column: of the features in their order, or of one struct."""
+        if not columns:
+            raise InputError("There are no columns to predict from: name those of the features.")
         return self._shaped(self.spark_udf()(*columns))
 
     def spark_udf(self, session: SparkSession | None = None) -> Any:

@@ -132,7 +132,7 @@ def check_layers(network: nn.Module, recipe: Recipe) -> None:
 
 def _check_rates(network: nn.Module, recipe: Recipe, learning: set[nn.Parameter]) -> None:
     named, rates = network.named_parameters(), recipe.learning_rates or {}
-    used = {layer_of(name, rates) for name, parameter in named if parameter in learning}
+    used = {innermost(name, rates) for name, parameter in named if parameter in learning}
     for layer in rates:
         if layer not in used:
             raise InputError(
@@ -146,10 +146,10 @@ def _check_rates(network: nn.Module, recipe: Recipe, learning: set[nn.Parameter]
         )
 
 
-def layer_of(name: str, layers: Mapping[str, Any]) -> str | None:
+def innermost(name: str, layers: Mapping[str, Any]) -> str | None:
     """The innermost of these layers that a parameter belongs to; None if it is in none.
 
-    >>> layer_of("blocks.0.weight", {"blocks": 0.1, "blocks.0": 0.2})
+    >>> innermost("blocks.0.weight", {"blocks": 0.1, "blocks.0": 0.2})
     'blocks.0'
     """
     return max((layer for layer in layers if is_under(name, layer)), key=len, default=None)

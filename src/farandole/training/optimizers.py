@@ -12,7 +12,7 @@ from torch import nn
 
 from farandole.errors import InputError, suggestion
 from farandole.training import solvers
-from farandole.training.freezing import layer_of
+from farandole.training.freezing import innermost
 
 NAMES: dict[str, type[torch.optim.Optimizer]] = {
     name.lower(): kind
@@ -77,7 +77,7 @@ def groups(
     waiting = set(later)
     for name, parameter in network.named_parameters():
         if parameter.requires_grad or parameter in waiting:
-            key = layer_of(name, rates or {}), parameter in waiting
+            key = innermost(name, rates or {}), parameter in waiting
             found[key].parameters.append(parameter)
     return [group for group in found.values() if group.parameters]
 

@@ -61,6 +61,7 @@ class Recipe:
     """After early stopping, keep the best epoch's weights, not the last one's."""
     max_steps: int | None = None
     max_seconds: float | None = None
+    """Of training, and of caching features before it."""
     stop_on_nan: bool = True
     sync_batch_norm: bool = False
     """Let batch normalisation see the global batch, not only a worker's part of it."""
@@ -68,7 +69,8 @@ class Recipe:
     """Layers that don't learn, by name, and are at rest (no dropout, statistics stay); or
     "all but head": that is what the network's attribute `head` names, or its last layer."""
     unfreeze_at: int | None = None
-    """The first epoch, counted from 1, in which frozen layers learn too; None: they never do."""
+    """The first epoch, counted from 1, in which frozen layers learn too, with their statistics at
+    rest; None: they never do."""
     learning_rates: Mapping[str, float] | None = None
     """Rates of layers by name, the innermost counts; all others have `learning_rate`."""
     cache_features: bool = True

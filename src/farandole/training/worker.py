@@ -43,6 +43,7 @@ from farandole.training.examination import (
 from farandole.training.freezing import Frozen
 from farandole.training.fullbatch import FullBatchLoop, untouched
 from farandole.training.layers import learning_layers
+from farandole.training.learner import Learner
 from farandole.training.loop import Loop, Progress
 from farandole.training.optimizers import groups
 from farandole.training.recipe import Recipe
@@ -154,37 +155,13 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> _Prepared:
     held_out = columns.validation or job.validation
     if solver and solver.block_size and not columns.weight and not held_out:
         columns = weighted_by_block(shard, columns, solver.block_size, world)
-    learner = _Learner(network, shard, stepper, batcher(shard, columns=columns))
-    if recipe.freeze is not None and recipe.unfreeze_at is None and recipe.cache_features:
-        began = time.perf_counter()
-        job.strategy.attach(network, world)  # everybody has to cache what rank 0 would
-        body = Body(
-            network, frozen, stepper, shard, columns, learner.batcher, world, recipe.max_seconds
-        )
-        if cached := body.cached():
-            stepper = Stepper(cached.tail, loss, recipe.precision, world.device)
-            own = cached.signature(signature)
-            batches = batcher(cached.shard, columns=cached.columns, signature=own)
-            seconds = {"features": cached.seconds}
-            learner = _Learner(cached.tail, cached.shard, stepper, batches, seconds)
-        learner = replace(learner, spent=time.perf_counter() - began)
+    batches = batcher(shard, columns=columns)
+    body = Body(network, frozen, stepper, shard, columns, batches, world, recipe.max_seconds)
+    learner = Learner.of(body, recipe, signature, loss, batcher, job.strategy)
     stage = _stage(job, world, report, network, learner, frozen)
     loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
     _announce(stage, network, held_out)
     return _Prepared(loop, network, signature, frozen, learner.seconds)
-
-
-@dataclass(frozen=True)
-class _Learner:
-    """What learns, and its rows: the network, or the tail of a frozen one."""
-
-    network: nn.Module
-    shard: Shard
-    stepper: Stepper
-    batcher: Batcher
-    seconds: dict[str, float] = field(default_factory=dict)
-    spent: float = 0.0
-    """Seconds that caching took, for better or worse."""
 
 
 def _stage(
@@ -192,7 +169,7 @@ def _stage(
     world: World,
     report: Report,
     network: nn.Module,
-    learner: _Learner,
+    learner: Learner,
     frozen: Frozen,
 ) -> Stage:
     """What the loop stands on: the rows parted, what learns in step with the other workers'."""

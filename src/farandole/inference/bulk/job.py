@@ -99,8 +99,8 @@ class TableJob:
         rows = f"rows {task.offset:,} … {last:,}{task.place}"
         try:
             return self._respond(columns, task.offset, task.place)
-        except UnusableInput:
-            raise
+        except UnusableInput as unusable:
+            raise unusable.called(self._features) from None
         except InputError as error:
             raise InputError(f"{error} It happened in {rows}.") from error
         except FarandoleError:
@@ -134,9 +134,11 @@ def _features(request: Request, schema: pa.Schema, features: Sequence[str] | Non
 
 def _kept(schema: pa.Schema, keep: str | Sequence[str]) -> list[str]:
     if isinstance(keep, str):
-        if keep != "all":
-            raise InputError(f'keep must be "all" or a list of columns. Received: keep={keep!r}')
-        keep = schema.names
+        if keep not in ("all", "none"):
+            raise InputError(
+                f'keep must be "all", "none" or a list of columns. Received: keep={keep!r}'
+            )
+        keep = schema.names if keep == "all" else []
     names = list(dict.fromkeys(keep))
     for name in names:
         _check_name(name, schema)

@@ -80,7 +80,7 @@ def predict(
         input: a file or a folder of Parquet, CSV, JSON lines or Arrow, or of photos.
         output: the file to write. For photos its columns are path, the answer and error.
         features: the columns to predict from, if not those that the network was trained on.
-        keep: the columns to write beside the answers, "all" or a list. Others aren't even read.
+        keep: the columns to write beside the answers, "all", "none" or a list. Others aren't read.
         column: the column of answers.
         answer: "prediction", "class", "probability", "raw", "topk", "all", or a dict: what
             `predict_udf` calls its output.

@@ -1,0 +1,70 @@
+"""save: a network that nobody here has trained, as a folder like all others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import nn
+
+from farandole.artifact import Artifact
+from farandole.artifact.signature import HEADS
+from farandole.errors import InputError, suggestion
+from farandole.inference.inferred import FirstRows, inferred
+from farandole.networks.declared import ragged_axes
+
+
+def save(
+    network: nn.Module,
+    path: str | os.PathLike[str],
+    example: Mapping[str, Any] | None = None,
+    *,
+    head: str | None = None,
+    overwrite: bool = False,
+    allow_pickle: bool = False,
+) -> None:
+    """Save a network as a folder that `predict_udf`, `farandole predict` and others take.
+
+    Args:
+        network: a module, such as one of `farandole.features.backbone`.
+        path: the folder to make.
+        example: {column: some rows}, to learn what the network takes; not needed for networks of
+            photos.
+        head: how outputs become predictions: "softmax", "sigmoid", "sigmoids", "identity" (for a
+            regression) …; None: classes.
+        overwrite: replace a folder that exists.
+        allow_pickle: let it hold a pickle, if nothing else will do. Loading that runs code.
+
+    >>> import tempfile
+    >>> folder = f"{tempfile.mkdtemp()}/net"
+    >>> save(nn.Sequential(nn.Linear(2, 3)), folder, {"features": [[0.5, 0.5]]})
+    >>> Artifact.load(folder).signature.num_classes
+    3
+    """
+    if head is not None and head not in HEADS:
+        raise InputError(f"There is no head {head!r}. {suggestion(head, HEADS)}")
+    if example is None and ragged_axes(network) == (2,):
+        size = int(getattr(network, "size", 64))
+        channels = int(getattr(network, "channels", 3))
+        example = {"image": np.zeros((1, size, size, channels), np.uint8)}
+    if not example:
+        raise InputError("To learn what the network takes, give some rows: example={column: rows}.")
+    network.eval()
+    first = FirstRows.of(network, [_column(rows) for rows in example.values()])
+    signature = replace(inferred(network, first, head=head), features=tuple(example))
+    artifact = Artifact(network, signature)
+    artifact.save(path, overwrite=overwrite, allow_pickle=allow_pickle)
+
+
+def _column(rows: Any) -> Any:
+    if isinstance(rows, torch.Tensor):
+        return rows.detach().cpu().numpy()
+    if isinstance(rows, np.ndarray | pa.Array | pa.ChunkedArray):
+        return rows
+    found = pa.array(rows) if isinstance(rows, Sequence) else pa.array(list(rows))
+    return found.cast(pa.list_(pa.float32())) if found.type == pa.list_(pa.float64()) else found
