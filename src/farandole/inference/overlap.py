@@ -1,9 +1,10 @@
-"""Take the next batch from an iterator while the last one is being worked on."""
+"""Take batches from iterators while earlier ones are being worked on."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
@@ -16,49 +17,73 @@ def ahead(batches: Iterator[T], depth: int = 1) -> Iterator[T]:
     >>> list(ahead(iter([1, 2, 3])))
     [1, 2, 3]
     """
-    fetched: queue.Queue[Callable[[], Any]] = queue.Queue(depth)
-    given_up = threading.Event()
-    thread = threading.Thread(target=_fetch, args=(batches, fetched, given_up), daemon=True)
-    thread.start()
+    return side_by_side(iter([batches]), 1, depth)
+
+
+def side_by_side(streams: Iterator[Iterator[T]], count: int, depth: int = 1) -> Iterator[T]:
+    """The batches of one stream after another, `count` of which are fetched at the same time.
+
+    >>> list(side_by_side(iter([iter([1, 2]), iter([3])]), count=2))
+    [1, 2, 3]
+    """
+    under_way: deque[_Fetcher] = deque()
     try:
-        while True:
-            try:
-                batch = fetched.get()()
-            except _End:
-                return
-            yield batch
-            del batch  # or it would stay until the next one is here
+        for stream in streams:
+            under_way.append(_Fetcher(stream, depth))
+            if len(under_way) == count:
+                yield from under_way[0]
+                under_way.popleft()
+        while under_way:
+            yield from under_way[0]
+            under_way.popleft()
     finally:
-        given_up.set()
+        for fetcher in under_way:
+            fetcher.give_up()
 
 
 class _End(Exception):
     """There are no more batches."""
 
 
-def _fetch(
-    batches: Iterator[T], fetched: queue.Queue[Callable[[], Any]], given_up: threading.Event
-) -> None:
-    try:
-        for batch in batches:
-            if not _put(fetched, _giver(batch), given_up):
+class _Fetcher:
+    """A thread that takes batches from a stream, until it is told that nobody wants more."""
+
+    def __init__(self, batches: Iterator[Any], depth: int) -> None:
+        self._fetched: queue.Queue[Callable[[], Any]] = queue.Queue(depth)
+        self._given_up = threading.Event()
+        threading.Thread(target=self._fetch, args=(batches,), daemon=True).start()
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            try:
+                batch = self._fetched.get()()
+            except _End:
                 return
-        _put(fetched, _raiser(_End()), given_up)
-    except BaseException as error:  # the consumer's to handle, whatever it is
-        _put(fetched, _raiser(error), given_up)
+            yield batch
+            del batch  # or it would stay until the next one is here
 
+    def give_up(self) -> None:
+        """Let the thread end."""
+        self._given_up.set()
 
-def _put(
-    fetched: queue.Queue[Callable[[], T]], item: Callable[[], Any], given_up: threading.Event
-) -> bool:
-    """Wait for room, unless nobody wants more."""
-    while not given_up.is_set():
+    def _fetch(self, batches: Iterator[Any]) -> None:
         try:
-            fetched.put(item, timeout=0.2)
-            return True
-        except queue.Full:
-            continue
-    return False
+            for batch in batches:
+                if not self._put(_giver(batch)):
+                    return
+            self._put(_raiser(_End()))
+        except BaseException as error:  # the consumer's to handle, whatever it is
+            self._put(_raiser(error))
+
+    def _put(self, item: Callable[[], Any]) -> bool:
+        """Wait for room, unless nobody wants more."""
+        while not self._given_up.is_set():
+            try:
+                self._fetched.put(item, timeout=0.2)
+                return True
+            except queue.Full:
+                continue
+        return False
 
 
 def _giver(batch: T) -> Callable[[], T]:

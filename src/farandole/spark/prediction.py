@@ -64,12 +64,32 @@ def with_predictions(
     outputs: Sequence[Output],
 ) -> DataFrame:
     """The DataFrame with the columns of a network's predictions."""
-    from pyspark.sql import functions as F
-
     Columns(tuple(features)).check(_spark.arrow_schema(dataset))
-    columns = [F.col(quoted(name)) for name in features]
+    columns = [_as_sent(dataset, name, packed) for name in features]
     udf = PredictUdf(Application(packed, Answer("all"))).spark_udf(dataset.sparkSession)
     predicted = udf(*columns).alias(_STRUCT)
     rows = dataset.select("*", predicted)
     wanted = [output.column() for output in outputs if output.name]
     return rows.select("*", *wanted).drop(_STRUCT)
+
+
+_WIDEST = 4096
+
+
+def _as_sent(dataset: DataFrame, name: str, packed: Packed) -> Column:
+    """The column on its way to Python: vectors as arrays, which Spark sends in half the time.
+
+    Not if they are wide: those may be sparse, and far larger as arrays.
+    """
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.ml.linalg import VectorUDT
+    from pyspark.sql import functions as F
+
+    column, signature = F.col(quoted(name)), packed.signature
+    assert signature is not None
+    vectors = isinstance(dataset.schema[name].dataType, VectorUDT)
+    widest = max((size or 0 for shape in signature.shapes for size in shape), default=0)
+    if not vectors or any(signature.axes) or widest > _WIDEST:
+        return column
+    single = signature.floating == "float32"
+    return vector_to_array(column, "float32" if single else "float64")

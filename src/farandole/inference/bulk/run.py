@@ -1,6 +1,6 @@
 """predict: a network applied to files, without Spark and without holding them in memory.
 
-One thread reads ahead, some compute, and the caller's writes what they give in the order of the
+Two threads read ahead, some compute, and the caller's writes what they give in the order of the
 input. A few pieces of some megabytes are under way at any time.
 """
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from farandole.data.frame import ARROW_ERRORS
 from farandole.errors import InputError
 from farandole.inference.bulk.files import Holdings
+from farandole.inference.bulk.parquet import row_groups
+from farandole.inference.overlap import side_by_side
 
 PIECE_BYTES = 8 << 20
 _PIECE_ROWS = 8192
-_FILE_BUFFER = 1 << 20
+_READERS, _PIECES_AHEAD = 2, 8
+"""Decoding is most of the work for a small network: two threads, and so many pieces each."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +61,18 @@ class Tables:
 
     def pieces(self, columns: Sequence[str]) -> Iterator[Piece]:
         """All rows in their order, with these columns."""
+        return side_by_side(self._streams(list(columns)), _READERS, _PIECES_AHEAD)
+
+    def _streams(self, columns: list[str]) -> Iterator[Iterator[Piece]]:
         for fragment in self._dataset.get_fragments():
-            offset = 0
-            try:
-                for batch in self._batches(fragment, list(columns)):
-                    for rows in small(batch):
-                        yield Piece(rows, fragment.path, offset)
-                        offset += rows.num_rows
-            except (*ARROW_ERRORS, OSError) as error:
-                raise InputError(
-                    f"{fragment.path!r} can't be read after row {offset:,}: {error}"
-                ) from error
+            if self.held.format != "parquet":
+                yield _pieces(fragment.path, 0, self._scanned(fragment, columns))
+                continue
+            with _reading(fragment.path, 0):
+                groups = list(row_groups(fragment))
+            for group in groups:
+                batches = group.batches(self.schema, columns, _PIECE_ROWS, PIECE_BYTES)
+                yield _pieces(fragment.path, group.offset, batches)
 
     @cached_property
     def _dataset(self) -> ds.Dataset:
@@ -84,17 +88,34 @@ class Tables:
                 f"{self.held.root!r} can't be read as {self.held.format}: {error}"
             ) from error
 
-    def _batches(self, fragment: Any, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        if self.held.format == "parquet":
-            yield from _parquet_batches(fragment, self.schema, columns)
-            return
-        yield from fragment.scanner(
+    def _scanned(self, fragment: Any, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        scanner = fragment.scanner(
             schema=self._dataset.schema,
             columns=columns,
             batch_size=_PIECE_ROWS,
             batch_readahead=2,
             fragment_readahead=1,
-        ).to_batches()
+        )
+        yield from scanner.to_batches()
+
+
+def _pieces(path: str, offset: int, batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
+    while True:
+        with _reading(path, offset):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        for rows in small(batch):
+            yield Piece(rows, path, offset)
+            offset += rows.num_rows
+
+
+@contextmanager
+def _reading(path: str, offset: int) -> Iterator[None]:
+    try:
+        yield
+    except (*ARROW_ERRORS, OSError) as error:
+        raise InputError(f"{path!r} can't be read after row {offset:,}: {error}") from error
 
 
 def small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -107,57 +128,6 @@ def small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     rows = int(min(_PIECE_ROWS, batch.num_rows * PIECE_BYTES // max(batch.nbytes, 1)))
     for start in range(0, batch.num_rows, max(rows, 1)):
         yield batch.slice(start, max(rows, 1))
-
-
-def _parquet_batches(
-    fragment: Any, schema: pa.Schema, columns: list[str]
-) -> Iterator[pa.RecordBatch]:
-    """Read page by page: a scanner of a data set has whole row groups in memory, and several."""
-    keys = ds.get_partition_keys(fragment.partition_expression)
-    with fragment.open() as source:
-        file = pq.ParquetFile(source, buffer_size=_FILE_BUFFER, pre_buffer=False)
-        own = [name for name in columns if name in file.schema_arrow.names]
-        for group in range(file.num_row_groups):
-            rows = _rows_at_once(file, group, own)
-            for batch in file.iter_batches(rows, row_groups=[group], columns=own):
-                yield _conformed(batch, schema, columns, keys)
-
-
-def _rows_at_once(file: pq.ParquetFile, group: int, columns: list[str]) -> int:
-    """How many rows fit in a piece, judged by the footer and by a few of them.
-
-    Of values that repeat the footer tells next to nothing, of rows that grow the first ones.
-    """
-    about = file.metadata.row_group(group)
-    parts = [about.column(number) for number in range(about.num_columns)]
-    size = sum(
-        part.total_uncompressed_size
-        for part in parts
-        if any(
-            part.path_in_schema == name or part.path_in_schema.startswith(f"{name}.")
-            for name in columns
-        )
-    )
-    first = next(file.iter_batches(16, row_groups=[group], columns=columns), None)
-    if first is None or first.num_rows == 0:
-        return _PIECE_ROWS
-    widest = max(size / max(about.num_rows, 1), first.nbytes / first.num_rows, 1)
-    return max(1, min(_PIECE_ROWS, int(PIECE_BYTES / widest)))
-
-
-def _conformed(
-    batch: pa.RecordBatch, schema: pa.Schema, columns: list[str], keys: dict[str, Any]
-) -> pa.RecordBatch:
-    """The columns in the types of the first file; null where this file has none."""
-    arrays = []
-    for name in columns:
-        kind = schema.field(name).type
-        if name in batch.schema.names:
-            column = batch.column(name)
-            arrays.append(column if column.type == kind else column.cast(kind))
-        else:
-            arrays.append(pa.repeat(pa.scalar(keys.get(name), kind), batch.num_rows))
-    return pa.RecordBatch.from_arrays(arrays, names=columns)
 
 
 def _format(name: str) -> Any:
