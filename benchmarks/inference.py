@@ -349,8 +349,8 @@ that keeps nothing. Seconds, median (range).
 
 {reporting.markdown(["", "seconds", "times the limit"], table)}
 
-Most of it is the rows' way from the JVM to Python, which scatters by 10 to 20 %: more than what sets
-the vectorised forms apart. {note}
+Most of it is the rows' way from the JVM to Python, which scatters by 10 to 20 %: more than what
+sets the vectorised forms apart. {note}
 
 Spark ML's own perceptron (`transform`), {VECTORS:,} rows, and `predict_udf` with the same weights:
 

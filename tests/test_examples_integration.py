@@ -21,6 +21,7 @@ BARS = {
     "sunspots": {"skill": (0.1, 1.0)},
     "two_regressions": {"linear_gap": (0.0, 1e-5), "logistic_gap": (0.0, 1e-4)},
     "perceptron": {"accuracy": (0.9, 1.0)},
+    "one_network_everywhere": {"accuracy": (0.9, 1.0), "agreement": (0.9, 1.0)},
 }
 # They start processes of their own, or fetch over 100 MB, which other tests do as well, on smaller
 # data: it is enough that they compile.
