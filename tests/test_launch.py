@@ -79,7 +79,7 @@ def test_spark_without_a_session_says_what_to_do(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr("farandole._spark._default_session", lambda: None)
-    with pytest.raises(InputError, match=r"getOrCreate\(\) first, or use engine=.local"):
+    with pytest.raises(InputError, match=r"getOrCreate\(\) first.*engine=.local"):
         resolve("spark")
 
 
