@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import reporting
 import torch
+from inference_page import page
 from torch import nn
 
 import farandole
@@ -301,88 +302,6 @@ def in_turn(path: Path, rows: int, repeats: int) -> dict[str, Any]:
     return found
 
 
-def ratio(part: dict[str, list[float]]) -> str:
-    """How many times as fast as Spark."""
-    return f"{statistics.median(part['spark']) / statistics.median(part['ours']):.1f}"
-
-
-def page(found: dict[str, Any], rows: int, note: str) -> str:
-    """The tables."""
-    two, one = found["local[2]"], found["local[1]"]
-    median = statistics.median
-    small_, files, spark = two["small"], two["files"], two["vectors"]
-    names = {
-        "one_by_one": f"row by row, a Python UDF ({ONE_BY_ONE:,} rows, times {rows // ONE_BY_ONE})",
-        "series": "Series → Series pandas UDF",
-        "iterator": "iterator pandas UDF",
-        "batch": "Spark's `predict_batch_udf`",
-        "ours": "**`farandole.predict_udf`**",
-        "limit": "the limit: the same stream, the network and nothing else",
-        "drain": "draining the stream alone",
-    }
-    scaled = {**small_, "one_by_one": [s * rows / ONE_BY_ONE for s in small_["one_by_one"]]}
-    best = median(small_["limit"])
-    table = [
-        [names[name], reporting.spread(scaled[name]), f"{median(scaled[name]) / best:.2f}"]
-        for name in names
-    ]
-    deeper = [
-        [
-            label,
-            *(reporting.spread(part["deep"][key]) for key in ("drain", "compute", "limit", "ours")),
-        ]
-        for label, part in (("`local[1]`", one), ("`local[2]`", two))
-    ]
-    longer = max(median(one["deep"]["drain"]), median(one["deep"]["compute"]))
-    in_sequence = median(one["deep"]["drain"]) + median(one["deep"]["compute"])
-    pandas = two["to_pandas"]
-    in_pandas = [reporting.spread(pandas[kind]) for kind in ("without", "with")]
-    by_kind = [
-        [label, reporting.spread(pair["spark"]), reporting.spread(pair["ours"]), ratio(pair)]
-        for label, kind in (("arrays of floats", ", arrays"), ("vectors of doubles", ""))
-        for pair in [{name: spark[f"{name}{kind}"] for name in ("spark", "ours")}]
-    ]
-    return f"""# Applying a network to a DataFrame
-
-{rows:,} rows of 784 float32 in a cached DataFrame, a 784–100–10 perceptron, two cores, to a sink
-that keeps nothing. Seconds, median (range).
-
-{reporting.markdown(["", "seconds", "times the limit"], table)}
-
-Most of it is the rows' way from the JVM to Python, which scatters by 10 to 20 %: more than what
-sets the vectorised forms apart. {note}
-
-Spark ML's own perceptron (`transform`), {VECTORS:,} rows, and `predict_udf` with the same weights:
-
-{reporting.markdown(["rows", "Spark", "ours", "times as fast"], by_kind)}
-
-Vectors are sent as arrays, `vector_to_array(features, "float32")`, as `TorchModel.transform` does
-by itself; as they are they take {reporting.spread(spark["ours as they are"])} s.
-
-## A deeper network
-
-{rows // 10:,} rows through 784–1024×7–10. "Compute" is the network alone, one thread, in memory.
-
-{reporting.markdown(["", "drain", "compute", "limit", "ours"], deeper)}
-
-With one task on two cores, transfer and computation overlap: {median(one["deep"]["ours"]):.1f} s,
-where one after the other they take {in_sequence:.1f} s, and the longer of the two alone
-{longer:.1f} s. With a task on each core there is little left to overlap with.
-
-## Files
-
-The same {rows:,} rows from Parquet to Parquet, the class and the number of each:
-through Spark {reporting.spread(files["spark"])} s, by `farandole.predict`
-{reporting.spread(files["ours"])} s: {ratio(files)} times as fast.
-
-## toPandas
-
-4,194,304 rows of a number and a random one:
-
-{reporting.markdown(["without Arrow", "with Arrow"], [in_pandas])}
-"""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
@@ -399,8 +318,9 @@ def main() -> None:
         path = Path(folder) / "rows.parquet"
         write_rows(path, options.rows)
         found = in_turn(path, options.rows, options.repeats)
-    figures = {"rows": options.rows, "note": options.note, **found}
-    reporting.write("inference", figures, page(found, options.rows, options.note))
+    figures = {"rows": options.rows, "one_by_one": ONE_BY_ONE, "vectors": VECTORS}
+    figures |= {"note": options.note, **found}
+    reporting.write("inference", figures, page(figures))
 
 
 if __name__ == "__main__":

@@ -166,8 +166,9 @@ def test_loaded_once_and_a_few_are_kept() -> None:
 
 
 def test_another_way_to_apply_it_is_another_predictor() -> None:
-    packed = Packed.of(nn.Linear(4, 3), None, batch_size="auto")
-    lower = packed.with_options(precision="bfloat16")
+    network = nn.Linear(4, 3)
+    packed = Packed.of(network, None, batch_size="auto")
+    lower = Packed.of(network, None, batch_size="auto", precision="bfloat16")
     assert packed.digest == lower.digest
     assert lower.unpack() is not packed.unpack()
     assert lower.unpack().network.weight.dtype == torch.bfloat16

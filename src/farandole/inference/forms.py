@@ -58,7 +58,7 @@ def respond(
 
 
 class Forms:
-    """One network in all the forms that Spark knows. The answers are the same in each.
+    """One network in all the forms that Spark knows, with the same answers in each.
 
     What is called with columns gives a column. What is called with rows, from `map_arrow` on,
     goes to a method of a DataFrame together with `schema`.

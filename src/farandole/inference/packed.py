@@ -81,10 +81,6 @@ class Packed:
         shared = folder is not None
         return cls(digest, signature, path=str(file), shared=shared, options=options)
 
-    def with_options(self, **options: Any) -> Packed:
-        """The same network, applied in another way."""
-        return replace(self, options={**self.options, **options})
-
     def to_be_distributed(self) -> Packed:
         """The same for workers that look for the file among those that Spark distributes."""
         return replace(self, path=os.path.basename(self.path), distributed=True)

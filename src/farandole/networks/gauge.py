@@ -52,9 +52,8 @@ class Gauge:
     def _look(self, module: nn.Module, given: Any, output: Any) -> None:
         made = _bytes(output)
         self._largest = max(self._largest, _bytes(given) + made)
-        if (
-            next(module.children(), None) is None
-        ):  # what gives others' outputs keeps none of its own
+        is_leaf = next(module.children(), None) is None
+        if is_leaf:  # what gives others' outputs keeps none of its own
             self._all += made
 
     def fitting(self, rows: int, *, learning: bool = False) -> int:

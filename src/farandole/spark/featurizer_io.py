@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.ml.util import DefaultParamsReader, MLReader
-
 from farandole.artifact import Artifact, Signature, describe
 from farandole.errors import ArtifactError
 from farandole.features.example import examples
 from farandole.inference.models import Loaded
 from farandole.networks.declared import ragged_axes
 from farandole.spark.io import (
+    Reader,
     Writer,
-    class_name,
     is_trusting,
-    read_metadata,
     reading,
     write_metadata,
     writing,
@@ -40,21 +37,14 @@ class FeaturizerWriter(Writer):
         write_metadata(stage, path, self.sparkSession, plain)
 
 
-class FeaturizerReader(MLReader[Any]):
+class FeaturizerReader(Reader):
     """Reads a Featurizer."""
-
-    def __init__(self, cls: type) -> None:
-        super().__init__()
-        self._cls = cls
 
     def load(self, path: str) -> Any:
         """Params, then the network."""
-        metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
+        stage = self.restored(path)
         with reading(self.sparkSession, path) as folder:
             artifact = Artifact.load(folder / "network", allow_pickle=is_trusting())
-        stage = self._cls()
-        stage._resetUid(metadata["uid"])
-        DefaultParamsReader.getAndSetParams(stage, metadata)
         known = artifact.signature if artifact.signature.features else None
         stage._set(model=Loaded(artifact.network, known))
         return stage

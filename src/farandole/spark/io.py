@@ -101,21 +101,30 @@ class ModelWriter(Writer):
         write_metadata(self._model, path, self.sparkSession)
 
 
-class ModelReader(MLReader[Any]):
-    """Reads a TorchModel."""
+class Reader(MLReader[Any]):
+    """Reads the params of a stage; what else it has, its own reader adds."""
 
     def __init__(self, cls: type) -> None:
         super().__init__()
         self._cls = cls
 
+    def restored(self, path: str) -> Any:
+        """A stage with the params that were saved."""
+        metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
+        stage = self._cls()
+        stage._resetUid(metadata["uid"])
+        DefaultParamsReader.getAndSetParams(stage, metadata)
+        return stage
+
+
+class ModelReader(Reader):
+    """Reads a TorchModel."""
+
     def load(self, path: str) -> Any:
         """Params, then the network."""
-        metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
+        model = self.restored(path)
         with reading(self.sparkSession, path) as folder:
-            artifact = Artifact.load(folder / "network", allow_pickle=_trusting.get())
-        model = self._cls(artifact)
-        model._resetUid(metadata["uid"])
-        DefaultParamsReader.getAndSetParams(model, metadata)
+            model._artifact = Artifact.load(folder / "network", allow_pickle=_trusting.get())
         return model
 
 
@@ -154,19 +163,12 @@ class EstimatorWriter(Writer):
         (folder / "objects" / "params.pickle").write_bytes(cloudpickle.dumps(objects))
 
 
-class EstimatorReader(MLReader[Any]):
+class EstimatorReader(Reader):
     """Reads a TorchEstimator."""
-
-    def __init__(self, cls: type) -> None:
-        super().__init__()
-        self._cls = cls
 
     def load(self, path: str) -> Any:
         """Params, modules, and pickled objects if they are trusted."""
-        metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
-        estimator = self._cls()
-        estimator._resetUid(metadata["uid"])
-        DefaultParamsReader.getAndSetParams(estimator, metadata)
+        estimator = self.restored(path)
         with reading(self.sparkSession, path) as folder:
             for spec in sorted(folder.glob("modules/*/network.json")):
                 estimator._set(**{spec.parent.name: _read_module(spec.parent)})

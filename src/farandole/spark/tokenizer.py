@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.ml import Transformer
 from pyspark.ml.param import TypeConverters
 from pyspark.ml.param.shared import HasInputCol, HasOutputCol
-from pyspark.ml.util import DefaultParamsReader, MLReadable, MLReader, MLWritable, MLWriter
+from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
 from farandole.data.columns import BadRows
@@ -20,7 +20,7 @@ from farandole.errors import InputError
 from farandole.features.tokens import FILE, MINILM, Tokenizer
 from farandole.inference.nulls import NULLS, UnusableInput, null_rows, put_back
 from farandole.networks.arguments import choice
-from farandole.spark.io import Writer, class_name, read_metadata, reading, write_metadata, writing
+from farandole.spark.io import Reader, Writer, reading, write_metadata, writing
 from farandole.spark.params import Row, declare, set_checked, text, whole
 
 if TYPE_CHECKING:
@@ -138,19 +138,12 @@ class TextTokenizerWriter(Writer):
         write_metadata(stage, path, self.sparkSession, plain)
 
 
-class TextTokenizerReader(MLReader[Any]):
+class TextTokenizerReader(Reader):
     """Reads a TextTokenizer."""
-
-    def __init__(self, cls: type) -> None:
-        super().__init__()
-        self._cls = cls
 
     def load(self, path: str) -> Any:
         """Params, then the file."""
-        metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
-        stage = self._cls()
-        stage._resetUid(metadata["uid"])
-        DefaultParamsReader.getAndSetParams(stage, metadata)
+        stage = self.restored(path)
         with reading(self.sparkSession, path) as folder:
             stage._set(tokenizer=Tokenizer(folder / FILE))
         return stage
