@@ -28,6 +28,7 @@ from farandole.errors import InputError, suggestion
 from farandole.launch import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
 from farandole.parallel import Strategy
 from farandole.parallel import resolve as resolve_strategy
+from farandole.parallel.trace import write_trace
 from farandole.result import TrainingResult, assemble
 from farandole.training.examination import storage_for
 from farandole.training.freezing import check_layers
@@ -52,6 +53,7 @@ def train(
     timeout: float = DEFAULT_TIMEOUT,
     progress: bool = True,
     observer: Observer | None = None,
+    trace: str | os.PathLike[str] | None = None,
     **recipe: Any,
 ) -> TrainingResult:
     """Train a network on a Spark DataFrame, a pandas DataFrame, an Arrow table or Parquet files.
@@ -74,6 +76,7 @@ def train(
         timeout: seconds that a worker waits for its peers.
         progress: show a progress bar (plain lines where there is no terminal).
         observer: is called with every event on the driver.
+        trace: a file for what every worker did and when, for `farandole explain --trace`.
         **recipe: everything else that `farandole.training.Recipe` has: loss, optimizer,
             learning_rate, epochs, batch_size, shuffle, seed, metrics, schedule, patience …
 
@@ -96,6 +99,8 @@ def train(
     if chosen.solver() is not None:
         check_network(network, chosen.freeze)
     prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
+    chosen_strategy = resolve_strategy(strategy)
+    check_strategy(chosen_strategy, prepared, chosen, num_workers)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
         where = _arranged(data, runner, chosen)
@@ -108,8 +113,9 @@ def train(
             columns,
             where.source,
             storage_for(prepared, columns, where.source.schema()),
-            resolve_strategy(strategy),
+            chosen_strategy,
             fraction,
+            trace is not None,
         )
         _check_result_size(prepared, where.engine)
         task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
@@ -117,7 +123,28 @@ def train(
         outcomes = where.engine.run(
             task, where.workers, rows=where.rows, timeout=timeout, on_message=hear
         )
-    return assemble(prepared, chosen, outcomes, time.perf_counter() - start)
+    result = assemble(prepared, chosen, outcomes, time.perf_counter() - start)
+    if trace is not None:
+        write_trace(trace, chosen_strategy.name, [outcome.spans or [] for outcome in outcomes])
+    return result
+
+
+def check_strategy(
+    strategy: Strategy, network: nn.Module, recipe: Recipe, num_workers: int
+) -> None:
+    """Raise, before anything is launched, for what a strategy can't do."""
+    strategy.check(network, num_workers)
+    if recipe.solver() is not None and not strategy.is_exact:
+        raise InputError(
+            f"optimizer={recipe.optimizer!r} needs the exact gradient of all rows, which strategy "
+            f'{strategy.name!r} doesn\'t give. Use strategy="allreduce", or another optimizer.'
+        )
+    for name in ("unfreeze_at", "sync_batch_norm"):
+        if getattr(recipe, name) and not strategy.is_whole:
+            raise InputError(
+                f"{name} needs the whole network on every worker, which strategy "
+                f'{strategy.name!r} takes apart. Use strategy="allreduce", or leave it out.'
+            )
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class TrainingResult:
     """What each phase took: read, ring-up, check, train (the slowest worker's), and the total."""
     reason: str
     """Why training ended."""
+    workers: pd.DataFrame
+    """One row a worker: bytes it sent to others, its process's peak memory, seconds of training."""
 
     @property
     def predictor(self) -> Predictor:
@@ -110,6 +112,14 @@ def assemble(
     seconds["total"] = total
     history = history_frame(progress.history)
     steps = pd.DataFrame(progress.steps, columns=["epoch", "learning_rate", "loss"])
+    workers = pd.DataFrame(
+        {
+            "rank": range(len(outcomes)),
+            "sent_bytes": [outcome.sent for outcome in outcomes],
+            "peak_memory": [outcome.memory for outcome in outcomes],
+            "train_seconds": [outcome.seconds.get("train", 0.0) for outcome in outcomes],
+        }
+    )
     return TrainingResult(
-        trained.eval(), leader.signature, history, steps, seconds, progress.reason
+        trained.eval(), leader.signature, history, steps, seconds, progress.reason, workers
     )

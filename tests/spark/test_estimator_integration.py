@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -152,10 +153,12 @@ def test_training_goes_on_from_a_model_and_from_its_folder(
 class FromZero(AllReduce):
     """Forgets what the network has learned."""
 
-    def attach(self, network: nn.Module, world: World) -> FlatGradients:
+    def attach(
+        self, network: nn.Module, world: World, example: Sequence[Any] = ()
+    ) -> FlatGradients:
         for parameter in network.parameters():
             nn.init.zeros_(parameter)
-        return super().attach(network, world)
+        return super().attach(network, world, example)
 
 
 def test_strategies(spark: SparkSession) -> None:

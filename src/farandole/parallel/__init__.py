@@ -5,8 +5,17 @@ from __future__ import annotations
 from farandole.errors import InputError
 from farandole.parallel.allreduce import AllReduce
 from farandole.parallel.base import Strategy, Synchronizer, Totals
+from farandole.parallel.summation import Collective, Summation
 
-__all__ = ["AllReduce", "Strategy", "Synchronizer", "Totals", "resolve"]
+__all__ = [
+    "AllReduce",
+    "Collective",
+    "Strategy",
+    "Summation",
+    "Synchronizer",
+    "Totals",
+    "resolve",
+]
 
 _STRATEGIES = {"allreduce": AllReduce}
 

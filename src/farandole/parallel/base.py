@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
+from farandole.errors import InputError
 from farandole.world import World
+
+State = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -30,39 +35,153 @@ class Totals:
         return self.loss / self.weight if self.weight else 0.0
 
 
-class Synchronizer(Protocol):
-    """One network's parameters, kept in step over all workers."""
+class Strategy(Protocol):
+    """A way to distribute training."""
 
-    def refresh(self) -> None:
-        """Take note that other parameters than before have `requires_grad`, on all workers."""
+    @property
+    def name(self) -> str:
+        """What it is called by."""
         ...
 
-    def begin(self) -> None:
-        """Start an update: forget old gradients."""
+    @property
+    def is_exact(self) -> bool:
+        """Whether `finish` gives every worker the mean gradient of all rows, but for rounding."""
         ...
 
-    def finish(self, mine: Totals) -> Totals:
-        """Turn each worker's *sum* of gradients into the global mean, on all of them."""
+    @property
+    def is_whole(self) -> bool:
+        """Whether every worker has the whole network."""
         ...
 
-    def reduce_sums(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum of a small tensor over all workers."""
+    def check(self, network: nn.Module, workers: int) -> None:
+        """Raise, before anything is launched, if this can't train that network on so many."""
         ...
 
-    def average_buffers(self, rows: int) -> None:
-        """Make running statistics (batch normalisation) equal on all workers.
+    def attach(self, network: nn.Module, world: World, example: Sequence[Any] = ()) -> Synchronizer:
+        """Start from rank 0's parameters, and prepare to keep them in step.
 
-        Each counts by the rows it has seen: a worker without any knows nothing. Modules in
-        evaluation mode have learned nothing, and keep theirs to the last bit.
+        `example` is what a few rows would give the network as arguments, all zeros.
         """
         ...
 
 
-class Strategy(Protocol):
-    """A way to distribute training."""
+class Synchronizer:
+    """One network's parameters, kept in step over all workers.
 
-    name: str
+    An update is `begin`, one or more backward passes over sums of row losses, `finish`, and `step`.
+    What stands here suits strategies for which every worker has the whole network.
+    """
 
-    def attach(self, network: nn.Module, world: World) -> Synchronizer:
-        """Start from rank 0's parameters, and prepare to keep them in step."""
-        ...
+    pipe: Any = None
+    """What rows go through, where the network is parted by layers."""
+    is_joint: bool = False
+    """Whether every worker has to come along in each pass, if need be with no rows at all."""
+
+    def __init__(self, network: nn.Module, world: World) -> None:
+        self.network = network
+        """The part of the network whose parameters this worker moves."""
+        self.world = world
+
+    @property
+    def sent(self) -> int:
+        """Bytes of gradients and parameters that this worker has sent to others so far."""
+        return 0
+
+    def refresh(self) -> None:
+        """Take note that other parameters than before have `requires_grad`, on all workers."""
+        trainable(self.network)
+
+    def begin(self, passes: int = 1) -> None:
+        """Start an update of so many backward passes: forget old gradients."""
+        raise NotImplementedError
+
+    def finish(self, mine: Totals) -> Totals:
+        """Turn each worker's *sum* of gradients into the global mean, on all of them."""
+        raise NotImplementedError
+
+    def clip_norm(self, most: float) -> None:
+        """Scale gradients down to a norm, that of the whole network, of at most this."""
+        nn.utils.clip_grad_norm_(self.network.parameters(), most)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Move the parameters, after `finish` and any clipping."""
+        optimizer.step()
+
+    def settle(self, rows: int) -> None:
+        """End an epoch with the same parameters and running statistics on all workers.
+
+        Of statistics (batch normalisation), each counts by the rows it has seen: a worker without
+        any knows nothing. Modules in evaluation mode have learned nothing, and keep theirs to the
+        last bit.
+        """
+        average_buffers(self.network, self.world, rows)
+
+    def agree(self, reason: str | None) -> str | None:
+        """Why the epoch ended too soon, if it did, for all workers alike."""
+        return reason
+
+    def reduce_sums(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum of a small tensor over all workers."""
+        if self.world.size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def gather(self, whole: nn.Module) -> State | None:
+        """The state of the whole network, on the leader. All workers have to call this."""
+        if not self.world.is_leader:
+            return None
+        return {name: tensor.detach().cpu() for name, tensor in whole.state_dict().items()}
+
+    def close(self) -> None:
+        """Let go of whatever was taken for this."""
+
+
+def trainable(network: nn.Module) -> list[nn.Parameter]:
+    """The parameters that learn; raises if there are none.
+
+    >>> len(trainable(nn.Linear(2, 1)))
+    2
+    """
+    found = [p for p in network.parameters() if p.requires_grad]
+    if not found:
+        raise InputError("The network has no parameters to train (all of them are frozen).")
+    return found
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """What this worker has of a tensor that is sharded over many; any other as it is."""
+    part: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
+def start_alike(network: nn.Module, world: World) -> None:
+    """Copy rank 0's parameters and buffers to all."""
+    if world.size > 1:
+        for tensor in [*network.parameters(), *network.buffers()]:
+            dist.broadcast(tensor.data, src=0)
+
+
+def average_buffers(
+    network: nn.Module, world: World, rows: int, group: dist.ProcessGroup | None = None
+) -> None:
+    """Average floating-point buffers by rows; of counters, everybody takes the highest."""
+    awake = [module for module in network.modules() if module.training]
+    buffers = list(dict.fromkeys(b for module in awake for b in module.buffers(recurse=False)))
+    if world.size == 1 or not buffers:
+        return
+    for buffer in buffers:
+        if not buffer.is_floating_point():
+            dist.all_reduce(buffer, dist.ReduceOp.MAX, group=group)
+    floating = [buffer for buffer in buffers if buffer.is_floating_point()]
+    # Nothing of a worker without rows: zero times an infinite buffer would not be zero.
+    parts = [_weighted(buffer.reshape(-1).double(), rows) for buffer in floating]
+    flat = torch.cat([*parts, torch.tensor([float(rows)], device=buffers[0].device).double()])
+    dist.all_reduce(flat, group=group)
+    flat /= flat[-1].clone()
+    means = flat[:-1].split([buffer.numel() for buffer in floating]) if floating else ()
+    for buffer, mean in zip(floating, means, strict=True):
+        buffer.copy_(mean.view_as(buffer))
+
+
+def _weighted(values: torch.Tensor, rows: int) -> torch.Tensor:
+    return values * rows if rows else torch.zeros_like(values)

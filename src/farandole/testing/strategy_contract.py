@@ -103,14 +103,14 @@ def check_buffers(strategy: Strategy, world: World) -> None:
     mean.fill_(10.0 if rows else -torch.inf)
     variance.fill_(float(rows))
     batches.fill_(rows)
-    sync.average_buffers(rows)
+    sync.settle(rows)
     assert mean.eq(10).all()
     expected = sum(count * count for count in counts) / sum(counts)
     torch.testing.assert_close(variance, torch.full((2,), expected))
     assert int(batches) == max(counts)
     network.eval()
     mean.fill_(float(world.rank))
-    sync.average_buffers(rows)
+    sync.settle(rows)
     assert mean.eq(world.rank).all(), "a module at rest keeps what it has"
 
 
@@ -150,7 +150,7 @@ def check_agreement(strategy: Strategy, world: World) -> None:
         if len(rows):
             _loss(network, rows).backward()
         sync.finish(Totals(0.0, float(len(rows))))
-        optimizer.step()
+        sync.step(optimizer)
     mine = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
     if world.size > 1:
         leaders = mine.clone()

@@ -10,7 +10,7 @@ from torch import nn
 
 from farandole.artifact import Signature
 from farandole.data.shards import Shard
-from farandole.parallel.base import Strategy
+from farandole.parallel.base import start_alike
 from farandole.training.cached import Body
 from farandole.training.losses import Loss
 from farandole.training.recipe import Recipe
@@ -38,14 +38,17 @@ class Learner:
         signature: Signature,
         loss: Loss,
         batches: Callable[..., Batcher],
-        strategy: Strategy,
+        *,
+        whole_only: bool,
     ) -> Learner:
         """Take the whole network, or its tail over cached features where the recipe allows that."""
         whole = cls(body.network, body.shard, body.stepper, body.batcher)
         if recipe.freeze is None or recipe.unfreeze_at is not None or not recipe.cache_features:
             return whole
+        if whole_only:  # a strategy that parts the network has a plan of its own for it
+            return whole
         start = time.perf_counter()
-        strategy.attach(body.network, body.world)  # everybody has to cache what rank 0 would
+        start_alike(body.network, body.world)  # everybody has to cache what rank 0 would
         cached = body.cached()
         spent = time.perf_counter() - start
         if cached is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -13,6 +13,7 @@ from torch import nn
 
 from farandole.errors import InputError, TrainingDiverged
 from farandole.parallel.base import Totals
+from farandole.parallel.trace import span
 from farandole.training import events, optimizers
 from farandole.training.metrics import Tally
 from farandole.training.schedules import Pace
@@ -104,12 +105,12 @@ class Loop:
             self._stage.thaw()
             self._keeper.stopping.start_over()
         self._stage.learning()
-        ended = self._train(epoch, tally, progress)
+        ended = self._stage.sync.agree(self._train(epoch, tally, progress))
         if ended in UNFINISHED:
             return ended
         seconds = time.perf_counter() - start
         row = {"epoch": float(epoch + 1), **self._stage.result("train", tally)}
-        self._stage.sync.average_buffers(self._loader.own_rows)
+        self._stage.sync.settle(self._loader.own_rows)
         if self._recipe.stop_on_nan and self._keeper.is_spoiled():
             return SPOILED
         if self._stage.validates:
@@ -127,7 +128,7 @@ class Loop:
         steps = self._loader.epoch(epoch)
         while group := list(islice(steps, self._recipe.accumulation)):
             self._pace.before_update(progress.update)
-            totals = self._update(iter(group), tally)
+            totals = self._update(group, tally)
             progress.steps.append((epoch + 1, self._pace.learning_rate, totals.mean_loss))
             if self._recipe.stop_on_nan and not math.isfinite(totals.loss):
                 return DIVERGED
@@ -142,26 +143,28 @@ class Loop:
                 return _STEPS_DONE
         return None
 
-    def _update(self, group: Iterator[torch.Tensor], tally: Tally) -> Totals:
+    def _update(self, group: Sequence[torch.Tensor], tally: Tally) -> Totals:
         stage = self._stage
-        stage.sync.begin()
+        batches = [rows for rows in group if len(rows) or stage.stepper.is_joint]
+        stage.sync.begin(len(batches))
         loss = weight = 0.0
-        for rows in group:
-            if len(rows) or stage.stepper.is_joint:
+        for rows in batches:
+            with span("compute"):
                 more_loss, more_weight = stage.stepper.learn(stage.batcher(rows), tally)
-                loss, weight = loss + more_loss, weight + more_weight
+            loss, weight = loss + more_loss, weight + more_weight
         mine = Totals(loss, weight, stage.world.link.stop_requested(), self._clock.is_up())
         totals = stage.sync.finish(mine)
         if totals.weight > 0 and math.isfinite(totals.loss):
             self._clip()
-            self._optimizer.step()
+            with span("step"):
+                stage.sync.step(self._optimizer)
         return totals
 
     def _clip(self) -> None:
         if self._recipe.clip_value is not None:
             nn.utils.clip_grad_value_(self._network.parameters(), self._recipe.clip_value)
         if self._recipe.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._network.parameters(), self._recipe.clip_norm)
+            self._stage.sync.clip_norm(self._recipe.clip_norm)
 
     def _fall_back(self, progress: Progress) -> None:
         """Go back to the last finished epoch."""

@@ -14,13 +14,13 @@ from torch import nn
 
 from farandole.data.loader import Loader, Rows
 from farandole.networks.gauge import FIRST_ROWS, Gauge
-from farandole.parallel.base import Synchronizer
+from farandole.parallel.base import Synchronizer, local_part
 from farandole.training import events
 from farandole.training.freezing import Frozen
 from farandole.training.metrics import Tally
 from farandole.training.optimizers import Group
 from farandole.training.recipe import Recipe
-from farandole.training.step import Batcher, Stepper
+from farandole.training.step import Batcher, Passes
 from farandole.training.stopping import EarlyStopping, check_monitor, higher_is_better
 from farandole.world import World
 
@@ -43,7 +43,7 @@ class Stage:
     metrics: dict[str, Any]
     world: World
     sync: Synchronizer
-    stepper: Stepper
+    stepper: Passes
     batcher: Batcher
     loader: Loader
     training: Rows
@@ -82,6 +82,8 @@ class Stage:
 
     def fitting(self, rows: Rows, most: int, *, learning: bool = False) -> int:
         """How many of these rows go through the network at once: it may make much of each."""
+        if self.stepper.is_joint:
+            return self.recipe.batch_size
         some = next(self.loader.chunks(rows, FIRST_ROWS), None)
         if some is None:
             return most
@@ -98,9 +100,21 @@ class Stage:
         """Loss and metrics of the rows to validate on."""
         tally = self.tally()
         self.network.eval()
-        for rows in self.loader.chunks(self.validation, self._validated_at_once):
+        for rows in self._together(self.loader.chunks(self.validation, self._validated_at_once)):
             self.stepper.evaluate(self.batcher(rows), tally)
         return self.result("validation", tally)
+
+    def _together(self, chunks: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """Where all workers have to come along in each pass: nothing, until the last is done."""
+        if not self.stepper.is_joint:
+            yield from chunks
+            return
+        own = list(chunks)
+        counts = torch.zeros(self.world.size, dtype=torch.float64)
+        counts[self.world.rank] = len(own)
+        most = int(self.sync.reduce_sums(counts).max())
+        yield from own
+        yield from [torch.arange(0)] * (most - len(own))
 
     def tell(self, event: events.Event) -> None:
         """Tell the driver, if this is the worker that speaks for all."""
@@ -141,6 +155,7 @@ class Keeper:
 
     def __init__(self, stage: Stage) -> None:
         self._network = stage.network
+        self._sync = stage.sync
         self._restores = stage.recipe.patience is not None and stage.recipe.restore_best
         self.stopping = _make_stopping(stage)
         # A mask of -inf is no accident: what was finite at the start has to stay so.
@@ -167,10 +182,11 @@ class Keeper:
     def is_spoiled(self) -> bool:
         """Whether weights are lost: a last update can do that without a loss that tells.
 
-        All workers have the same weights, so they come to the same verdict.
+        A worker may have only a part of them: all have to call this, and hear the same verdict.
         """
         tensors = (tensor for name, tensor in _floating(self._network) if name in self._finite)
-        return not all(map(_is_finite, tensors))
+        mine = float(not all(map(_is_finite, tensors)))
+        return float(self._sync.reduce_sums(torch.tensor([mine], dtype=torch.float64))) > 0
 
 
 def _make_stopping(stage: Stage) -> EarlyStopping:
@@ -190,7 +206,7 @@ def _floating(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    return bool(tensor.isfinite().all())
+    return bool(local_part(tensor).isfinite().all())
 
 
 def _copy(network: nn.Module, into: State | None) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -100,8 +100,29 @@ def as_target(label: torch.Tensor, loss: Loss, number: int, signature: Signature
     return label.to(getattr(torch, signature.floating))
 
 
+class Passes(Protocol):
+    """Forward and backward passes, as the loops call them."""
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether all workers have to take each pass together, even those without rows."""
+        ...
+
+    def learn(self, batch: Batch, tally: Tally) -> tuple[float, float]:
+        """Add the gradients of a batch's summed loss to those that are there; loss and weight."""
+        ...
+
+    def evaluate(self, batch: Batch, tally: Tally) -> None:
+        """Only count."""
+        ...
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The precision of forward passes."""
+        ...
+
+
 class Stepper:
-    """Forward and backward passes of one network."""
+    """Forward and backward passes of one network that is here as a whole."""
 
     def __init__(self, network: nn.Module, loss: Loss, precision: str, device: str) -> None:
         self._network = network
@@ -111,7 +132,6 @@ class Stepper:
         norms = [m for m in network.modules() if isinstance(m, _BatchNorm)]
         joint = [m for m in norms if isinstance(m, SynchronizedBatchNorm)]
         self.is_joint = bool(joint)
-        """Whether all workers have to take each step together, even those without rows."""
         self._norms = [] if joint else norms
 
     def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:

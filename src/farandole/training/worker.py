@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +27,7 @@ from farandole.errors import InputError
 from farandole.networks.declared import varying_advice
 from farandole.parallel.base import Strategy, Synchronizer
 from farandole.parallel.normalization import synchronize
+from farandole.parallel.trace import Span, recorded
 from farandole.training import events, losses, metrics
 from farandole.training.blocks import weighted_by_block
 from farandole.training.cached import Body
@@ -48,7 +51,7 @@ from farandole.training.loop import Loop, Progress
 from farandole.training.optimizers import groups
 from farandole.training.recipe import Recipe
 from farandole.training.stage import Stage
-from farandole.training.step import Batcher, Stepper
+from farandole.training.step import Batcher, Passes, Stepper
 from farandole.world import World
 
 
@@ -64,6 +67,8 @@ class TrainingJob:
     strategy: Strategy
     validation: float | None = None
     """The fraction of rows to hold out, where no column marks them."""
+    trace: bool = False
+    """Whether to record what the worker does, and when."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,11 @@ class Outcome:
     refusal: InputError | None = None
     """Why there was no step 1. All workers come to the same verdict, so it is an answer like any
     other: raised inside of Spark it would drown in the JVM's words, and cost the Python workers."""
+    sent: int = 0
+    """Bytes of gradients and parameters that went to other workers."""
+    memory: int = 0
+    """The most bytes that the process has had in memory so far."""
+    spans: list[Span] | None = None
 
 
 def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) -> Shard:
@@ -90,6 +100,7 @@ def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) 
 def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
     """Train, as a member of the ring."""
     start = time.perf_counter()
+    spans: list[Span] | None = [] if job.trace else None
     with torch.random.fork_rng(devices=[]):  # the caller's own random numbers stay as they were
         torch.manual_seed(job.recipe.seed + world.rank)
         try:
@@ -99,19 +110,27 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
             shard.close()
             return Outcome(dict(world.seconds), refusal=refusal.with_traceback(None))
         try:
-            with flushed():
+            with flushed(), recorded(spans):
                 progress = made.loop.run()
+                ended = time.perf_counter()
+                state = made.sync.gather(made.network)
         finally:
             shard.close()
             made.frozen.thaw()
-    ended = time.perf_counter()
+            sent = made.sync.sent
+            made.sync.close()
     checked = prepared - start - sum(made.seconds.values())
     seconds = {**world.seconds, "check": checked, **made.seconds, "train": ended - prepared}
+    facts: Any = {"sent": sent, "memory": _peak_memory(), "spans": spans}
     if not world.is_leader:
-        return Outcome(seconds)
+        return Outcome(seconds, **facts)
     world.link.tell(events.TrainingEnded(reason=progress.reason, seconds=ended - prepared))
-    state = {name: tensor.detach().cpu() for name, tensor in made.network.state_dict().items()}
-    return Outcome(seconds, made.signature, state, progress)
+    return Outcome(seconds, made.signature, state, progress, **facts)
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 @dataclass(frozen=True)
@@ -120,6 +139,7 @@ class _Prepared:
     network: nn.Module
     signature: Signature
     frozen: Frozen
+    sync: Synchronizer
     seconds: dict[str, float]
     """Of what was more than a check."""
 
@@ -157,11 +177,12 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> _Prepared:
         columns = weighted_by_block(shard, columns, solver.block_size, world)
     batches = batcher(shard, columns=columns)
     body = Body(network, frozen, stepper, shard, columns, batches, world, recipe.max_seconds)
-    learner = Learner.of(body, recipe, signature, loss, batcher, job.strategy)
-    stage = _stage(job, world, report, network, learner, frozen)
+    parts = not job.strategy.is_whole
+    learner = Learner.of(body, recipe, signature, loss, batcher, whole_only=parts)
+    stage = _stage(job, world, report, network, learner, frozen, rehearsed.arguments)
     loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
     _announce(stage, network, held_out)
-    return _Prepared(loop, network, signature, frozen, learner.seconds)
+    return _Prepared(loop, network, signature, frozen, stage.sync, learner.seconds)
 
 
 def _stage(
@@ -171,22 +192,24 @@ def _stage(
     network: nn.Module,
     learner: Learner,
     frozen: Frozen,
+    example: Sequence[Any],
 ) -> Stage:
     """What the loop stands on: the rows parted, what learns in step with the other workers'."""
     recipe, shard = job.recipe, learner.shard
     held_out = job.columns.validation or job.validation
     rows, validation = split(shard, job.source.placement, report.rows, recipe.seed, held_out)
-    sync = job.strategy.attach(learner.network, world)
+    sync = job.strategy.attach(learner.network, world, example)
     counts = [*rows.sizes.tolist(), len(validation.numbers)]
     totals = sync.reduce_sums(torch.tensor(counts, dtype=torch.float64)).long()
+    named = network if job.strategy.is_whole else sync.network
     later = frozen.parameters if recipe.unfreeze_at else ()
     return Stage(
-        network=learner.network,
+        network=sync.network,
         recipe=recipe,
         metrics=metrics.resolve(recipe.metrics, losses.resolve(recipe.loss)),
         world=world,
         sync=sync,
-        stepper=learner.stepper,
+        stepper=_passes(learner.stepper, sync, recipe, world),
         batcher=learner.batcher,
         loader=Loader(
             shard,
@@ -203,9 +226,14 @@ def _stage(
         validation_rows=int(totals[-1]),
         head=learner.batcher.head,
         frozen=frozen,
-        groups=groups(network, recipe.learning_rate, recipe.learning_rates, later),
+        groups=groups(named, recipe.learning_rate, recipe.learning_rates, later),
         spent=learner.spent,
     )
+
+
+def _passes(stepper: Stepper, sync: Synchronizer, recipe: Recipe, world: World) -> Passes:
+    stepper.is_joint = stepper.is_joint or sync.is_joint
+    return stepper
 
 
 def _positions(shard: Shard, validation: Rows, rows: int, sync: Synchronizer) -> Array:
