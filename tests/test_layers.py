@@ -27,7 +27,14 @@ ROWS = (
     ("artifact",),  # rebuilds networks by name
     ("data", "engines", "parallel"),
     ("training", "inference", "plan"),
-    ("launch", "fit", "result", "learning_rate"),  # where farandole.run and farandole.train live
+    (
+        "launch",
+        "fit",
+        "result",
+        "learning_rate",
+        "trials",
+        "trial_worker",
+    ),  # where farandole.run and farandole.train live
     ("spark", "tuning", "features", "forecast"),
     ("serving", "report", "explain"),
     ("doctor*", "demo*", "cli", "daemon", "__main__"),
@@ -46,6 +53,8 @@ NEIGHBOURS = {
     ("fit", "launch"),
     ("fit", "result"),
     ("learning_rate", "fit"),
+    ("trials", "launch"),
+    ("trials", "trial_worker"),
     ("spark", "features"),
     ("cli", "doctor*"),
     ("cli", "demo*"),

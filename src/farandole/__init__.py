@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from farandole.learning_rate import find_learning_rate as find_learning_rate
     from farandole.result import TrainingResult as TrainingResult
     from farandole.training.summary import summary as summary
+    from farandole.trials import run_many as run_many
     from farandole.world import World as World
     from farandole.world import current_world as current_world
 
@@ -31,6 +32,7 @@ _HOMES = {
     "TrainingResult": "farandole.result",
     "find_learning_rate": "farandole.learning_rate",
     "run": "farandole.launch",
+    "run_many": "farandole.trials",
     "save": "farandole.inference.saving",
     "summary": "farandole.training.summary",
     "train": "farandole.fit",

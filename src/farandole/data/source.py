@@ -133,6 +133,10 @@ class ParquetSource:
         """From the files' footers."""
         return int(self._dataset().count_rows())
 
+    def table(self) -> pa.Table:
+        """All rows at once."""
+        return self._dataset().to_table()
+
     def batches(
         self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
