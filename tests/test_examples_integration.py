@@ -27,6 +27,7 @@ BARS = {
 # data: it is enough that they compile.
 NOT_RUN = {
     "ring_of_workers",
+    "ways_to_distribute",
     "digits_without_spark",
     "few_labelled_photos",
     "few_labelled_texts",

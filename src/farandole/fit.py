@@ -70,7 +70,9 @@ def train(
         num_workers: how many workers share each batch.
         engine: "local", "spark" or an engine. By default a Spark DataFrame is trained on where
             it is, and all else on this machine.
-        strategy: how workers share the work; "allreduce".
+        strategy: how workers share the work: "allreduce", "ring", "parameter-server",
+            "local-sgd", "diloco", "naive", "pipeline", "sharded", "auto", or an object of
+            `farandole.parallel` with options of its own.
         initial_weights: what to start from: a state dict, a module, a result, or the path of a
             saved network.
         timeout: seconds that a worker waits for its peers.
@@ -106,6 +108,8 @@ def train(
         where = _arranged(data, runner, chosen)
         columns = choose_columns(where.source.schema(), features, label, weight, validation)
         where = where.for_workers(num_workers, columns, stack)
+        if where.workers != num_workers:  # fewer rows than workers
+            check_strategy(chosen_strategy, prepared, chosen, where.workers)
         fraction = validation if isinstance(validation, float) else None
         job = TrainingJob(
             prepared,

@@ -150,6 +150,7 @@ class TorchEstimator(
             num_workers=self.getOrDefault("numWorkers"),
             engine=SparkEngine(dataset.sparkSession),
             strategy=self.getOrDefault("strategy"),
+            trace=self.getOrDefault("trace"),
             initial_weights=self._initial_weights(dataset.sparkSession),
             timeout=self.getOrDefault("timeout"),
             progress=self.getOrDefault("progress"),

@@ -96,6 +96,7 @@ ESTIMATOR_ROWS: dict[str, Row] = {
     "timeout": Row(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
     "progress": Row(boolean, "whether to show progress", True),
     "observer": Row(_any, "is called with every event on the driver", None),
+    "trace": Row(_any, "a file for what every worker did and when", None),
 }
 
 MODEL_ROWS: dict[str, Row] = {
