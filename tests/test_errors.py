@@ -14,6 +14,7 @@ EXAMPLES: list[errors.FarandoleError] = [
     errors.NotEnoughSlots(8, 2),
     errors.WorkerMissing([1, 3], 2.5),
     errors.WorkerFailed(3, "KeyError: 'x'", "Traceback …"),
+    errors.PeerLost([2], 30.0),
     errors.TrainingDiverged("x"),
     errors.ArtifactError("x"),
     errors.MissingPackage("pyspark", "spark"),
@@ -58,6 +59,8 @@ def test_what_the_messages_name() -> None:
     assert "8 workers" in str(errors.NotEnoughSlots(8, 2))
     assert "only 2 tasks" in str(errors.NotEnoughSlots(8, 2))
     assert str(errors.WorkerMissing([1, 3], 2.5)).startswith("rank 1, rank 3 did not arrive")
+    assert str(errors.PeerLost([2], 30.0)).startswith("rank 2 did not come along within 30 s.")
+    assert str(errors.PeerLost([1, 2])).startswith("rank 1, rank 2 left while others were waiting")
     failed = str(errors.WorkerFailed(3, "KeyError: 'x'", "Traceback …"))
     assert failed == "rank 3 failed: KeyError: 'x'\n\nTraceback …"
     assert "pip install 'farandole[spark]'" in str(errors.MissingPackage("pyspark", "spark"))

@@ -26,7 +26,7 @@ ROWS = (
     ("world", "networks", "_spark"),
     ("artifact",),  # rebuilds networks by name
     ("data", "engines", "parallel"),
-    ("training", "inference", "plan"),
+    ("training", "inference", "planning"),
     (
         "launch",
         "fit",
@@ -37,14 +37,14 @@ ROWS = (
     ),  # where farandole.run and farandole.train live
     ("spark", "tuning", "features", "forecast"),
     ("serving", "report", "explain"),
-    ("doctor*", "demo*", "cli", "daemon", "__main__"),
+    ("doctor*", "demo*", "plan_command", "cli", "daemon", "__main__"),
 )
 
 # Rooms that may use some rooms above them only; the first four rows are open to everyone.
 ONLY = {
     "training": {"parallel", "data"},
     "inference": {"data"},
-    "plan": {"parallel"},
+    "planning": {"parallel"},
     "serving": {"inference"},
 }
 
@@ -58,6 +58,7 @@ NEIGHBOURS = {
     ("spark", "features"),
     ("cli", "doctor*"),
     ("cli", "demo*"),
+    ("cli", "plan_command"),
     ("__main__", "cli"),
 }
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from farandole.inference.udf import register as register
     from farandole.launch import run as run
     from farandole.learning_rate import find_learning_rate as find_learning_rate
+    from farandole.planning.plan import plan as plan
     from farandole.result import TrainingResult as TrainingResult
     from farandole.training.summary import summary as summary
     from farandole.trials import run_many as run_many
@@ -31,6 +32,7 @@ _HOMES = {
     "current_world": "farandole.world",
     "TrainingResult": "farandole.result",
     "find_learning_rate": "farandole.learning_rate",
+    "plan": "farandole.planning.plan",
     "run": "farandole.launch",
     "run_many": "farandole.trials",
     "save": "farandole.inference.saving",

@@ -1,4 +1,4 @@
-"""The command line: `farandole doctor`, `demo`, `explain` and `predict`."""
+"""The command line: `farandole doctor`, `demo`, `explain`, `predict` and `plan`."""
 
 from __future__ import annotations
 
@@ -53,13 +53,36 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--workers", type=int, default=2, help="how many workers train together")
     demo.set_defaults(command=_demo)
 
-    explain = commands.add_parser("explain", help="draw what activations or depth do to gradients")
-    explain.add_argument("topic", nargs="?", metavar="TOPIC", help="without one: all there are")
-    explain.add_argument("--output", default="farandole-explain", help="folder for the picture")
-    explain.set_defaults(command=_explain)
-
+    _add_explain(commands)
     _add_predict(commands)
+    _add_plan(commands)
     return parser
+
+
+def _add_explain(commands: Any) -> None:
+    explain = commands.add_parser(
+        "explain",
+        help="show a ring, a pipeline, backpropagation … step by step",
+        description="Print a topic, and write a page to step through.",
+        epilog="example: farandole explain ring --workers 5",
+        argument_default=argparse.SUPPRESS,  # a topic is told only what was asked for
+    )
+    add = explain.add_argument
+    add("topic", nargs="?", default=None, metavar="TOPIC", help="without one: all there are")
+    add("--output", default="farandole-explain", help="folder for the page")
+    add("--workers", type=int, metavar="N", help="how many there are")
+    add("--servers", type=int, metavar="N", help="how many of them are parameter servers")
+    add("--values", type=int, metavar="K", help="how many numbers are summed or kept")
+    add("--stages", type=int, metavar="N", help="how many parts a pipeline has")
+    add("--micro-batches", type=int, metavar="N", help="how many parts a batch is cut into")
+    add("--schedule", metavar="NAME", help="of a pipeline: gpipe, 1f1b or naive")
+    add("--x", metavar="A,B", help="backprop: features (--x=-1,2 if the first is negative)")
+    add("--beta", metavar="A,B", help="backprop: weights")
+    add("--y", metavar="A", help="backprop: what should come out")
+    add("--relu", action=argparse.BooleanOptionalAction, help="backprop: with a ReLU or without")
+    add("--trace", metavar="FILE", help="draw a real run: what train(trace=FILE) has written")
+    add("--steps", metavar="A-B", help="which steps of the trace")
+    explain.set_defaults(command=_explain)
 
 
 def _add_predict(commands: Any) -> None:
@@ -92,6 +115,12 @@ def _add_predict(commands: Any) -> None:
     add("--quiet", action="store_true", help="show no progress")
     add("--allow-pickle", action="store_true", help="load a pickled network, which runs code")
     predict.set_defaults(command=_predict)
+
+
+def _add_plan(commands: Any) -> None:
+    from farandole.plan_command import add_plan
+
+    add_plan(commands)
 
 
 def _auto(text: str) -> int | str:
@@ -136,8 +165,10 @@ def _explain(options: argparse.Namespace) -> int:
         for name, topic in TOPICS.items():
             print(f"{name:<{width}}  {topic.about}")
         return 0
-    path = explain(options.topic, options.output)
-    print(f"The picture: {path}")
+    chosen = vars(options)
+    del chosen["command"]
+    path = explain(chosen.pop("topic"), chosen.pop("output"), **chosen)
+    print(f"The {'picture' if path.suffix == '.png' else 'page'}: {path}")
     return 0
 
 

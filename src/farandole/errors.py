@@ -6,6 +6,7 @@ FarandoleError
 │   ├── NotEnoughSlots                more workers than the engine has places for
 │   └── WorkerMissing                 a worker did not come to the meeting point in time
 ├── WorkerFailed (RuntimeError)       a worker raised; carries its rank and its traceback
+├── PeerLost (RuntimeError)           a worker that others waited for has gone, or doesn't come
 ├── TrainingDiverged (ArithmeticError) the loss became NaN or infinite
 ├── ArtifactError (ValueError)        a saved network that can't be written or read
 └── MissingPackage (ImportError)      an optional package is needed for what was asked
@@ -85,6 +86,24 @@ class WorkerFailed(FarandoleError, RuntimeError):
 
     def __str__(self) -> str:
         return f"rank {self.rank} failed: {self.summary}\n\n{self.traceback}".rstrip()
+
+
+class PeerLost(FarandoleError, RuntimeError):
+    """Workers that this one needs have gone or, if it waited for so many seconds, don't come."""
+
+    def __init__(self, ranks: Sequence[int], seconds: float | None = None) -> None:
+        super().__init__(tuple(ranks), seconds)
+        self.ranks = tuple(ranks)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        names = ", ".join(f"rank {rank}" for rank in self.ranks)
+        if self.seconds is None:
+            return f"{names} left while others were waiting: look for its own error, or at its log."
+        return (
+            f"{names} did not come along within {self.seconds:g} s. It may be stuck, or have far "
+            "more to do than others: look at its log, or allow more time with timeout=."
+        )
 
 
 class TrainingDiverged(FarandoleError, ArithmeticError):

@@ -29,10 +29,12 @@ from farandole.launch import DEFAULT_TIMEOUT, check_timeout, check_workers, prin
 from farandole.parallel import Strategy
 from farandole.parallel import resolve as resolve_strategy
 from farandole.parallel.trace import write_trace
+from farandole.planning.auto import choose
 from farandole.result import TrainingResult, assemble
 from farandole.training.examination import storage_for
 from farandole.training.freezing import check_layers
 from farandole.training.fullbatch import check_network
+from farandole.training.optimizers import check_splittable
 from farandole.training.progress import Listening, Observer
 from farandole.training.recipe import Recipe
 from farandole.training.worker import TrainingJob, load, work
@@ -101,6 +103,9 @@ def train(
     if chosen.solver() is not None:
         check_network(network, chosen.freeze)
     prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
+    if strategy == "auto":
+        allowed = partial(check_strategy, network=prepared, recipe=chosen, num_workers=num_workers)
+        strategy = choose(prepared, num_workers, check=allowed).strategy
     chosen_strategy = resolve_strategy(strategy)
     check_strategy(chosen_strategy, prepared, chosen, num_workers)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
@@ -138,11 +143,14 @@ def check_strategy(
 ) -> None:
     """Raise, before anything is launched, for what a strategy can't do."""
     strategy.check(network, num_workers)
-    if recipe.solver() is not None and not strategy.is_exact:
+    if recipe.solver() is not None and not (strategy.is_exact and strategy.is_whole):
+        missing = "whole network" if strategy.is_exact else "exact gradient of all rows"
         raise InputError(
-            f"optimizer={recipe.optimizer!r} needs the exact gradient of all rows, which strategy "
+            f"optimizer={recipe.optimizer!r} needs the {missing} on every worker, which strategy "
             f'{strategy.name!r} doesn\'t give. Use strategy="allreduce", or another optimizer.'
         )
+    if getattr(strategy, "splits_tensors", False) and num_workers > 1:
+        check_splittable(recipe.optimizer, strategy.name)
     for name in ("unfreeze_at", "sync_batch_norm"):
         if getattr(recipe, name) and not strategy.is_whole:
             raise InputError(

@@ -45,6 +45,8 @@ class World:
     local_size: int = 1
     addresses: tuple[str, ...] = ("127.0.0.1",)
     device: str = "cpu"
+    timeout: float = 600.0
+    """Seconds that a worker waits for others."""
     link: Link = field(default_factory=SilentLink, repr=False, compare=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
     """What it took to come here, by phase (`read`, `ring-up`)."""

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from farandole.engines.failure import Failure, first_cause
-from farandole.errors import InputError, WorkerFailed, WorkerMissing
+from farandole.errors import InputError, PeerLost, WorkerFailed, WorkerMissing
 
 
 class Stubborn(Exception):
@@ -83,6 +83,9 @@ def test_a_huge_error_stays_within_what_layers_below_carry() -> None:
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
         (ConnectionResetError("Connection reset by peer"), False),  # not torch's: the user's own
         (raised(WorkerMissing([1], 3), RuntimeError("timed out waiting")), False),
+        (raised(PeerLost([1]), BrokenPipeError("Broken pipe")), True),
+        (raised(ValueError("step 3"), PeerLost([1])), True),
+        (PeerLost([1], 3.0), False),  # it names the one to blame
     ],
 )
 def test_an_echo_is_told_from_a_cause(error: BaseException, lost: bool) -> None:

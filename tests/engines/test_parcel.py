@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import pickle
 import threading
 
 import pytest
 
 from farandole.engines.base import Task
-from farandole.engines.parcel import pack_result, pack_task, unpack_result, unpack_task
+from farandole.engines.parcel import Parcel, pack_result, unpack_result
 from farandole.errors import InputError, LaunchError
 
 
@@ -19,7 +20,7 @@ class Homesick:
 def test_a_task_of_lambdas_comes_back() -> None:
     number = 3
     task = Task(load=lambda *_: number, work=lambda world, state: state + 1, stoppable=True)
-    back = unpack_task(pack_task(task))
+    back = pickle.loads(pickle.dumps(Parcel(task))).open()
     assert back.work(None, back.load(0, 1, iter(()))) == 4  # type: ignore[arg-type]
     assert back.stoppable
 
@@ -27,7 +28,7 @@ def test_a_task_of_lambdas_comes_back() -> None:
 def test_a_task_that_holds_a_lock_is_refused_with_advice() -> None:
     lock = threading.Lock()
     with pytest.raises(InputError, match=r"can't be sent to the workers: .*lock.*inside") as caught:
-        pack_task(Task(load=lambda *_: lock, work=lambda *_: None))
+        Parcel(Task(load=lambda *_: lock, work=lambda *_: None))
     assert isinstance(caught.value.__cause__, TypeError)
 
 

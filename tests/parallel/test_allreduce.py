@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel import AllReduce, Totals, resolve
+from farandole.parallel import AllReduce, Collective, Totals, resolve
+from farandole.parallel.transport import choose
 from farandole.testing.strategy_contract import CHECKS, check_all
 from farandole.world import World
 
@@ -29,7 +30,31 @@ def test_a_count_of_rows_survives_a_network_in_half_precision() -> None:
 
 
 def test_an_unknown_strategy() -> None:
-    with pytest.raises(InputError, match=r"one of 'allreduce'\. Received: strategy='gossip'"):
+    with pytest.raises(InputError, match=r"one of 'allreduce'.*\. Received: strategy='gossip'"):
         resolve("gossip")
     strategy = AllReduce()
     assert resolve(strategy) is strategy
+
+
+def test_what_can_be_known_before_launch_is_refused_there() -> None:
+    network = nn.Linear(2, 2)
+    with pytest.raises(InputError, match=r"one of 'auto', .*Received: transport='pigeon'"):
+        AllReduce(transport="pigeon").check(network, 2)
+    with pytest.raises(InputError, match=r"bucket_bytes must be positive. Received: 0"):
+        AllReduce(bucket_bytes=0).check(network, 2)
+    with pytest.raises(InputError, match=r"'nccl' is for cuda, but the workers have cpu"):
+        choose("nccl", World(size=2, addresses=("a", "a")))
+    with pytest.raises(InputError, match=r"'gloo' is for cpu, but the workers have cuda:1"):
+        choose("gloo", World(rank=1, size=2, addresses=("a", "a"), device="cuda:1"))
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(),
+        World(size=2, addresses=("a", "b")),
+        World(size=2, addresses=("a", "a"), device="cuda:0"),
+    ],
+)
+def test_shared_memory_is_for_neighbours_with_cpus(world: World) -> None:
+    assert isinstance(choose("auto", world), Collective)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import cloudpickle
 
-from farandole.errors import FarandoleError, WorkerFailed
+from farandole.errors import FarandoleError, PeerLost, WorkerFailed
 
 _MARK = re.compile(r"<farandole:([A-Za-z0-9+/=]+)>")
 _LOST_PEER = re.compile(
@@ -67,13 +67,13 @@ def first_cause(failures: list[Failure]) -> Failure:
 
 
 def _lost_peer(error: BaseException) -> bool:
-    """Whether the error, or what led to it, is torch's complaint about a peer."""
+    """Whether the error, or what led to it, is only a complaint about a peer that has gone."""
     link: BaseException | None = error
     while link is not None and not isinstance(link, FarandoleError):
         if isinstance(link, RuntimeError) and _LOST_PEER.search(str(link)):
             return True
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    return False
+    return isinstance(link, PeerLost) and link.seconds is None
 
 
 def _shortened(text: str) -> str:

@@ -15,7 +15,7 @@ from farandole.engines.base import MessageHandler, Task
 from farandole.engines.channel import Inbox
 from farandole.engines.failure import Failure, first_cause
 from farandole.engines.interrupt import Interrupts
-from farandole.engines.parcel import pack_task, unpack_result
+from farandole.engines.parcel import Parcel, unpack_result
 from farandole.engines.process import Finished, ProcessJob, send, start
 from farandole.engines.rendezvous import LOOPBACK, listen
 from farandole.errors import InputError
@@ -64,14 +64,14 @@ class LocalEngine:
             inbox = stack.enter_context(Inbox(LOOPBACK, sort))
             processes: list[subprocess.Popen[bytes]] = []
             stack.callback(_end, processes)
-            self._start(processes, pack_task(task), num_workers, inbox, timeout)
+            self._start(processes, Parcel(task), num_workers, inbox, timeout)
             watch = _Watch(processes, arrivals, inbox, interrupts, task.stoppable)
             return watch.results()
 
     def _start(
         self,
         processes: list[subprocess.Popen[bytes]],
-        task: bytes,
+        parcel: Parcel,
         size: int,
         inbox: Inbox,
         timeout: float,
@@ -85,7 +85,7 @@ class LocalEngine:
                 fd = listener.fileno() if rank == 0 else None
                 process = start(fd, environment)
                 processes.append(process)
-                job = ProcessJob(rank, size, inbox.address, port, fd, threads, timeout, task)
+                job = ProcessJob(rank, size, inbox.address, port, fd, threads, timeout, parcel)
                 threading.Thread(target=_feed, args=(job, process), daemon=True).start()
 
 

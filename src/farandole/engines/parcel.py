@@ -11,23 +11,30 @@ from farandole.engines.base import Task
 from farandole.errors import InputError, LaunchError
 
 
-def pack_task(task: Task) -> bytes:
-    """The task by value, so that what a notebook or `__main__` defines travels too."""
-    try:
-        return bytes(cloudpickle.dumps(task))
-    except Exception as error:
-        raise InputError(
-            f"The function, its arguments or something that it refers to can't be sent to the "
-            f"workers: {type(error).__name__}: {error}. Open files, locks, connections and Spark "
-            "objects stay where they are: make them inside the function."
-        ) from error
+class Parcel:
+    """A task by value, so that what a notebook or `__main__` defines travels too.
 
+    It can be opened once: a network may be most of it, and no worker should hold that twice.
+    """
 
-def unpack_task(data: bytes) -> Task:
-    """The worker's side of `pack_task`."""
-    task: Any = pickle.loads(data)
-    assert isinstance(task, Task)
-    return task
+    def __init__(self, task: Task) -> None:
+        self._data: bytes | None = None
+        try:
+            self._data = bytes(cloudpickle.dumps(task))
+        except Exception as error:
+            raise InputError(
+                f"The function, its arguments or something that it refers to can't be sent to the "
+                f"workers: {type(error).__name__}: {error}. Open files, locks, connections and "
+                "Spark objects stay where they are: make them inside the function."
+            ) from error
+
+    def open(self) -> Task:
+        """What is inside."""
+        data, self._data = self._data, None
+        assert data is not None, "it has been opened before"
+        task: Any = pickle.loads(data)
+        assert isinstance(task, Task)
+        return task
 
 
 def pack_result(rank: int, result: object) -> bytes:

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from farandole.engines.channel import Address, Outbox
 from farandole.engines.failure import Failure
+from farandole.engines.parcel import Parcel
 
 # Modules are looked for where the driver finds them, the folder of its script included.
 _COMMAND = (
@@ -38,7 +39,7 @@ class ProcessJob:
     """The file descriptor of the store's socket: rank 0 inherits it."""
     threads: int
     timeout: float
-    task: bytes
+    parcel: Parcel
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def work(job: ProcessJob, outbox: Outbox) -> Finished | Failure:
     try:
         with output_to(outbox):
             return Finished(
-                perform(job.task, job.rank, job.size, iter(()), meeting, outbox, job.timeout)
+                perform(job.parcel, job.rank, job.size, iter(()), meeting, outbox, job.timeout)
             )
     except WorkerFailure as error:
         return error.failure

@@ -27,7 +27,6 @@ from torch._C._distributed_c10d import Store, TCPStore
 from farandole.errors import WorkerMissing
 
 LOOPBACK = "127.0.0.1"
-_environment = threading.Lock()
 
 
 def listen(host: str) -> socket.socket:
@@ -178,13 +177,13 @@ def process_group(
     size = len(addresses)
     wait_for_all(store, rank, size, timeout)
     backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
-    with _gloo_interface(rank, addresses):
+    with _gloo_interface(rank, addresses):  # to the end: groups made later need it as well
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
         )
-    yield
-    if dist.is_initialized():  # the user's own code may have destroyed it
-        _destroy()
+        yield
+        if dist.is_initialized():  # the user's own code may have destroyed it
+            _destroy()
 
 
 def _destroy() -> None:
@@ -211,12 +210,11 @@ def _gloo_interface(rank: int, addresses: Sequence[str]) -> Iterator[None]:
     if name is None:  # gloo then looks up the name of this machine
         yield
         return
-    with _environment:
-        os.environ[variable] = name
-        try:
-            yield
-        finally:
-            del os.environ[variable]
+    os.environ[variable] = name
+    try:
+        yield
+    finally:
+        os.environ.pop(variable, None)
 
 
 def interface_of(host: str) -> str | None:

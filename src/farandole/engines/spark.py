@@ -20,7 +20,7 @@ from farandole.engines.channel import Address, Inbox, Outbox
 from farandole.engines.failure import Failure, first_cause
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.late import LateNotice
-from farandole.engines.parcel import pack_task, unpack_result
+from farandole.engines.parcel import Parcel, unpack_result
 from farandole.errors import InputError, LaunchError, NotEnoughSlots
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _CANCEL_SECONDS = 20.0
 class BarrierJob:
     """All that a barrier task is told."""
 
-    task: bytes
+    parcel: Parcel
     inbox: Address
     name: str
     """Secret and new for every run: under it workers of one host find each other."""
@@ -78,7 +78,7 @@ class SparkEngine:
         self._check_slots(num_workers)
         _spark.use_this_python(self.session)
         frame = rows if rows is not None else self._seats(num_workers)
-        packed = pack_task(task)
+        parcel = Parcel(task)
         failures: list[Failure] = []
 
         def sort(rank: int, message: object) -> None:
@@ -92,7 +92,7 @@ class SparkEngine:
             inbox = stack.enter_context(self._inbox(sort))
             name = f"farandole-{secrets.token_hex(16)}"
             one_host = _spark.is_local(self.session)
-            job = BarrierJob(packed, inbox.address, name, one_host, timeout, rows is not None)
+            job = BarrierJob(parcel, inbox.address, name, one_host, timeout, rows is not None)
             stage = frame.mapInArrow(partial(_attend, job), _RESULT, barrier=True)
             collecting = _Collecting(self.session, stage, LateNotice(num_workers))
             try:
@@ -244,7 +244,7 @@ def _work(
     rows = batches if job.fed else _drained(batches)
     try:
         with _meeting(job, context, rank, size) as meeting, output_to(outbox):
-            return perform(job.task, rank, size, rows, meeting, outbox, job.timeout)
+            return perform(job.parcel, rank, size, rows, meeting, outbox, job.timeout)
     except WorkerFailure as error:
         failure = error.failure
     outbox.tell(failure)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from farandole.engines.failure import Failure
-from farandole.engines.parcel import pack_result, unpack_task
+from farandole.engines.parcel import Parcel, pack_result
 from farandole.engines.rendezvous import Meeting, choose_device, process_group
 from farandole.world import Link, World, entered
 
@@ -22,7 +22,7 @@ class WorkerFailure(Exception):
 
 
 def perform(
-    task: bytes,
+    parcel: Parcel,
     rank: int,
     size: int,
     batches: Iterator[pa.RecordBatch],
@@ -32,14 +32,14 @@ def perform(
 ) -> bytes:
     """Load, join the ring, work; gives the packed result. Any error is a `WorkerFailure`."""
     try:
-        return _load_and_work(task, rank, size, batches, meeting, link, timeout)
+        return _load_and_work(parcel, rank, size, batches, meeting, link, timeout)
     except BaseException as error:  # also sys.exit(): the driver has to hear of it
         failure = Failure.of(rank, error)
     raise WorkerFailure(failure)
 
 
 def _load_and_work(
-    packed: bytes,
+    parcel: Parcel,
     rank: int,
     size: int,
     batches: Iterator[pa.RecordBatch],
@@ -47,7 +47,7 @@ def _load_and_work(
     link: Link,
     timeout: float,
 ) -> bytes:
-    task = unpack_task(packed)
+    task = parcel.open()
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
     store = meeting.open_store() if rank == 0 else None
@@ -64,6 +64,7 @@ def _load_and_work(
             local_size=len(here),
             addresses=tuple(addresses),
             device=device,
+            timeout=timeout,
             link=link,
             seconds={"read": loaded - start, "ring-up": time.perf_counter() - loaded},
         )

@@ -1,4 +1,4 @@
-"""Pictures that explain: computed from real networks when they are asked for, never stored."""
+"""Pages and pictures that explain: computed when they are asked for, never stored."""
 
 from farandole.explain.activations import (
     activation_curves,

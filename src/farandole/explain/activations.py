@@ -10,6 +10,8 @@ import pandas as pd
 import torch
 
 from farandole.explain import picture
+from farandole.explain.activations_page import activation_frames
+from farandole.explain.page import write_page
 from farandole.networks import ACTIVATIONS, activation
 
 if TYPE_CHECKING:
@@ -20,22 +22,26 @@ _KINK = 0.5  # a slope that changes by more from one point to the next has jumpe
 
 
 def explain_activations(path: Path) -> None:
-    """Print the table of activations and draw them.
+    """Print the table of activations, draw them, and write a page of them.
 
     Args:
-        path: where the picture goes.
+        path: where the page goes (.html); the picture is beside it (.png).
     """
     from rich.console import Console
 
-    # Before anything is printed: without matplotlib there is nothing to see here.
-    draw(activation_curves(), path)
+    # Before anything is printed: without matplotlib half of it can't be seen.
+    curves, table = activation_curves(), activation_table()
+    draw(curves, path.with_suffix(".png"))
+    frames = list(activation_frames(curves, table))
+    write_page(path.with_suffix(".html"), "Activations and their slopes", frames, seconds=4)
     console = Console()
-    console.print(_as_text(activation_table()))
+    console.print(_as_text(table))
     console.print(
         "Slopes are torch's own, by automatic differentiation; where there is a corner, the left "
         f"one. Going back through {_LAYERS} layers multiplies {_LAYERS} of them, and the weights "
         "between: the last column is the most that they leave of a gradient."
     )
+    console.print(f"The picture: {path.with_suffix('.png')}", soft_wrap=True)
 
 
 def activation_curves(least: float = -4.0, most: float = 4.0, points: int = 401) -> pd.DataFrame:

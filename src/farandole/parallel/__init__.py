@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from farandole.errors import InputError
 from farandole.parallel.allreduce import AllReduce
 from farandole.parallel.base import Strategy, Synchronizer, Totals
+from farandole.parallel.compression import Compression, Half, PowerSGD, TopK
+from farandole.parallel.hybrid import Hybrid
+from farandole.parallel.local_sgd import DiLoCo, LocalSGD
+from farandole.parallel.pipeline import Naive, Pipeline
+from farandole.parallel.ring import Ring
+from farandole.parallel.server import ParameterServer
+from farandole.parallel.sharded import Sharded
 from farandole.parallel.summation import Collective, Summation
 
 __all__ = [
     "AllReduce",
     "Collective",
+    "Compression",
+    "DiLoCo",
+    "Half",
+    "Hybrid",
+    "LocalSGD",
+    "Naive",
+    "ParameterServer",
+    "Pipeline",
+    "PowerSGD",
+    "Ring",
+    "Sharded",
     "Strategy",
     "Summation",
     "Synchronizer",
+    "TopK",
     "Totals",
     "resolve",
 ]
 
-_STRATEGIES = {"allreduce": AllReduce}
+_STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "allreduce": AllReduce,
+    "ring": Ring,
+    "parameter-server": ParameterServer,
+    "local-sgd": LocalSGD,
+    "diloco": DiLoCo,
+    "sharded": Sharded,
+    "naive": Naive,
+    "pipeline": Pipeline,
+    "hybrid": Hybrid,
+}
 
 
 def resolve(strategy: str | Strategy) -> Strategy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -12,6 +12,9 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.world import World
+
+if TYPE_CHECKING:
+    from farandole.parallel.pipe import Pipe
 
 State = dict[str, torch.Tensor]
 
@@ -72,7 +75,7 @@ class Synchronizer:
     What stands here suits strategies for which every worker has the whole network.
     """
 
-    pipe: Any = None
+    pipe: Pipe | None = None
     """What rows go through, where the network is parted by layers."""
     is_joint: bool = False
     """Whether every worker has to come along in each pass, if need be with no rows at all."""
@@ -90,6 +93,9 @@ class Synchronizer:
     def refresh(self) -> None:
         """Take note that other parameters than before have `requires_grad`, on all workers."""
         trainable(self.network)
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """See the optimizer that `step` will be called with, before the first update."""
 
     def begin(self, passes: int = 1) -> None:
         """Start an update of so many backward passes: forget old gradients."""
@@ -115,6 +121,13 @@ class Synchronizer:
         last bit.
         """
         average_buffers(self.network, self.world, rows)
+
+    def late(self) -> Totals:
+        """What workers have kept to themselves in this epoch, for all to hear at its end.
+
+        There is nothing of the kind where all hear everything in each `finish`.
+        """
+        return Totals(0.0, 0.0)
 
     def agree(self, reason: str | None) -> str | None:
         """Why the epoch ended too soon, if it did, for all workers alike."""

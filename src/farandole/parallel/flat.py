@@ -5,13 +5,15 @@ The loss, the weight and the wish to stop travel in the buffer's tail, so they c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
 
 from farandole.parallel.base import Synchronizer, Totals, trainable
-from farandole.parallel.summation import Summation
+from farandole.parallel.buckets import Bucket, Buckets, cut
+from farandole.parallel.normalization import SynchronizedBatchNorm
+from farandole.parallel.summation import Collective, Summation
 from farandole.parallel.trace import span
 from farandole.world import World
 
@@ -19,11 +21,23 @@ _TAIL = 4  # the fields of Totals
 
 
 class FlatGradients(Synchronizer):
-    """Gradients as views of one flat buffer for each dtype, and a way to sum them."""
+    """Gradients as views of one flat buffer for each dtype, and a way to sum them.
 
-    def __init__(self, network: nn.Module, world: World, summation: Summation) -> None:
+    With `bucket_bytes`, a collective sums buffers that are larger than this in parts, each as soon
+    as the backward pass has come so far.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        world: World,
+        summation: Summation,
+        bucket_bytes: int | None = None,
+    ) -> None:
         super().__init__(network, world)
         self._summation = summation
+        self._bucket_bytes = bucket_bytes
+        self._buckets: Buckets | None = None
         self.refresh()
 
     @property
@@ -33,21 +47,26 @@ class FlatGradients(Synchronizer):
 
     def refresh(self) -> None:
         """Lay out gradients for all parameters that are trainable now."""
-        self._flats = _flat_buffers(trainable(self.network), self._summation)
+        groups = _by_dtype(trainable(self.network))
+        self._flats = {dtype: _lay_out(group, self._summation) for dtype, group in groups.items()}
         self._tail = self._find_tail()
+        if self._buckets is not None:
+            self._buckets.close()
+        self._buckets = self._make_buckets(groups)
 
     def begin(self, passes: int = 1) -> None:
         """Zero all gradients, and the tail with them."""
         for flat in self._flats.values():
             flat.zero_()
+        if self._buckets is not None:
+            self._buckets.begin(passes)
 
     def finish(self, mine: Totals) -> Totals:
         """Sum over workers, then divide by the global weight."""
         values = (mine.loss, mine.weight, float(mine.interrupted), float(mine.expired))
         self._tail.copy_(torch.tensor(values, dtype=torch.float64))
         with span("sum"):
-            for flat in self._flats.values():
-                self._summation.sum_(flat)
+            self._sum()
         loss, weight, interrupted, expired = self._tail.tolist()
         if weight > 0:
             for flat in self._flats.values():
@@ -56,11 +75,20 @@ class FlatGradients(Synchronizer):
 
     def close(self) -> None:
         """Gradients go with the memory they are in."""
+        if self._buckets is not None:
+            self._buckets.close()
         for parameter in self.network.parameters():
             parameter.grad = None
         self._flats.clear()
         del self._tail
         self._summation.close()
+
+    def _sum(self) -> None:
+        if self._buckets is not None:
+            self._buckets.finish()
+            return
+        for flat in self._flats.values():
+            self._summation.sum_(flat)
 
     def _find_tail(self) -> torch.Tensor:
         """The tail needs a dtype in which a row count is exact: bfloat16 would not do."""
@@ -71,19 +99,48 @@ class FlatGradients(Synchronizer):
         self._flats[torch.float32] = self._summation.buffer(_TAIL, torch.float32, device)
         return self._flats[torch.float32]
 
+    def _make_buckets(self, groups: dict[torch.dtype, list[nn.Parameter]]) -> Buckets | None:
+        """Something to listen for gradients, if there are enough of them to be worth it."""
+        if self._bucket_bytes is None or self.world.size == 1:
+            return None
+        # A norm over all workers has collectives of its own in the backward pass. How those and
+        # the buckets' would mix could differ from worker to worker.
+        norms = (isinstance(m, SynchronizedBatchNorm) for m in self.network.modules())
+        if not isinstance(self._summation, Collective) or any(norms):
+            return None
+        buckets = [
+            bucket
+            for dtype, flat in self._flats.items()
+            for bucket in _cut_buckets(flat, groups.get(dtype, []), self._bucket_bytes)
+        ]
+        return Buckets(buckets, self._summation) if len(buckets) > len(self._flats) else None
 
-def _flat_buffers(
-    parameters: Iterable[nn.Parameter], summation: Summation
-) -> dict[torch.dtype, torch.Tensor]:
+
+def _by_dtype(parameters: Sequence[nn.Parameter]) -> dict[torch.dtype, list[nn.Parameter]]:
+    """In the order in which gradients come: the last layer's first."""
     groups: dict[torch.dtype, list[nn.Parameter]] = {}
-    for parameter in parameters:
+    for parameter in reversed(parameters):
         groups.setdefault(parameter.dtype, []).append(parameter)
-    flats = {}
-    for dtype, group in groups.items():
-        size = sum(parameter.numel() for parameter in group)
-        flat = summation.buffer(size + _TAIL, dtype, group[0].device)
-        views = flat[:size].split([parameter.numel() for parameter in group])
-        for parameter, view in zip(group, views, strict=True):
-            parameter.grad = view.view_as(parameter)
-        flats[dtype] = flat
-    return flats
+    return groups
+
+
+def _lay_out(group: Sequence[nn.Parameter], summation: Summation) -> torch.Tensor:
+    """A flat buffer with a tail; gradients are views of it."""
+    sizes = [parameter.numel() for parameter in group]
+    flat = summation.buffer(sum(sizes) + _TAIL, group[0].dtype, group[0].device)
+    for parameter, view in zip(group, flat[: sum(sizes)].split(sizes), strict=True):
+        parameter.grad = view.view_as(parameter)
+    return flat
+
+
+def _cut_buckets(
+    flat: torch.Tensor, parameters: Sequence[nn.Parameter], most: int
+) -> Iterator[Bucket]:
+    counts = cut([parameter.nbytes for parameter in parameters], most) or [0]
+    rest, number = flat, 0
+    for count in counts[:-1]:
+        members = parameters[number : number + count]
+        size = sum(parameter.numel() for parameter in members)
+        yield Bucket(rest[:size], members, is_last=False)
+        rest, number = rest[size:], number + count
+    yield Bucket(rest, parameters[number:], is_last=True)

@@ -116,8 +116,11 @@ def parameter_server(workers: int, servers: int = 1) -> Schedule:
 
 def _round(workers: int, first: int, *, adds: bool) -> Iterator[Step]:
     senders = np.arange(workers)
+    receivers = (senders + 1) % workers
+    twice = np.concatenate([senders, senders])  # any rotation is a slice of it
     for number in range(workers - 1):
-        yield Step(senders, (senders + 1) % workers, (senders + first - number) % workers, adds)
+        start = (first - number) % workers
+        yield Step(senders, receivers, twice[start : start + workers], adds)
 
 
 def _push_and_pull(workers: int, servers: int) -> Iterator[Step]:

@@ -11,8 +11,10 @@ import torch.distributed as dist
 class Summation(Protocol):
     """Sums tensors over the workers of a ring, or of a part of it."""
 
-    sent: int
-    """Bytes that this worker has sent to others so far."""
+    @property
+    def sent(self) -> int:
+        """Bytes that this worker has sent to others so far; reading their memory isn't sending."""
+        ...
 
     def buffer(self, size: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """A flat tensor of zeros in memory that this can sum from without a copy."""
@@ -47,8 +49,17 @@ class Collective:
         """Sum in place."""
         if self._workers > 1:
             dist.all_reduce(flat, group=self._group)
-            self.sent += 2 * (self._workers - 1) * flat.nbytes // self._workers
+            self._count(flat)
+
+    def start(self, flat: torch.Tensor) -> dist.Work:
+        """Sum in place, in the background; needs other workers."""
+        work: dist.Work = dist.all_reduce(flat, group=self._group, async_op=True)
+        self._count(flat)
+        return work
 
     def close(self) -> None:
         """There is nothing to let go of."""
         self._group = None
+
+    def _count(self, flat: torch.Tensor) -> None:
+        self.sent += 2 * (self._workers - 1) * flat.nbytes // self._workers

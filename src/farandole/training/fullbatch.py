@@ -111,7 +111,7 @@ class FullBatchLoop:
         stage = self._stage
         self._move_to(point)
         stage.learning()
-        stage.sync.begin()
+        stage.sync.begin(len(self._chunks))
         self._tally = stage.tally()
         loss = weight = 0.0
         for rows in self._chunks:

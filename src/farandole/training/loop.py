@@ -54,6 +54,7 @@ class Loop:
         self._optimizer = optimizers.make(
             recipe.optimizer, stage.groups, recipe.learning_rate, recipe.optimizer_options
         )
+        stage.sync.adopt(self._optimizer)
         self._per_epoch = -(-stage.loader.steps // recipe.accumulation)
         self._last_update = min(recipe.max_steps or 1 << 62, recipe.epochs * self._per_epoch)
         self._check_thaw()
@@ -106,6 +107,8 @@ class Loop:
             self._keeper.stopping.start_over()
         self._stage.learning()
         ended = self._stage.sync.agree(self._train(epoch, tally, progress))
+        if ended not in UNFINISHED:
+            ended = self._late_reason() or ended
         if ended in UNFINISHED:
             return ended
         seconds = time.perf_counter() - start
@@ -143,6 +146,15 @@ class Loop:
                 return _STEPS_DONE
         return None
 
+    def _late_reason(self) -> str | None:
+        """Why training has to end, if only one worker knew so far."""
+        late = self._stage.sync.late()
+        if self._recipe.stop_on_nan and not math.isfinite(late.loss):
+            return DIVERGED
+        if late.interrupted:
+            return INTERRUPTED
+        return TIME_UP if late.expired else None
+
     def _update(self, group: Sequence[torch.Tensor], tally: Tally) -> Totals:
         stage = self._stage
         batches = [rows for rows in group if len(rows) or stage.stepper.is_joint]
@@ -172,6 +184,8 @@ class Loop:
             return
         _, rate, loss = progress.steps[-1]
         what = f"The loss became {loss} in update {progress.update + 1}"
+        if math.isfinite(loss):  # it was another worker's, or an update before
+            what = f"The loss became NaN or infinite in one of {progress.update} updates"
         if progress.reason == SPOILED:
             what = f"Weights became NaN or infinite in one of {progress.update} updates"
         raise TrainingDiverged(

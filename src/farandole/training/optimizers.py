@@ -50,6 +50,24 @@ def check(optimizer: Any) -> None:
         )
 
 
+def check_splittable(optimizer: Any, strategy: str) -> None:
+    """Raise for an optimizer that has to see whole matrices, where each worker has some rows.
+
+    >>> check_splittable("adam", "sharded")
+    >>> check_splittable("adafactor", "sharded")
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: Adafactor needs whole matrices, but 'sharded' splits them. \
+Use another optimizer, or Sharded(stage=1).
+    """
+    kind = NAMES.get(optimizer.lower()) if isinstance(optimizer, str) else optimizer
+    if inspect.isclass(kind) and kind.__name__ in ("Adafactor", "Muon"):
+        raise InputError(
+            f"{kind.__name__} needs whole matrices, but {strategy!r} splits them. Use another "
+            "optimizer, or Sharded(stage=1)."
+        )
+
+
 @dataclass(frozen=True)
 class Group:
     """Parameters that learn at one rate."""

@@ -176,11 +176,11 @@ class Stepper:
 
     @contextmanager
     def _normalised(self, rows: int) -> Iterator[None]:
-        """One value has no statistics: those of the rows before it stand in.
+        """One value has no statistics, and none has neither: those of the rows before it stand in.
 
         A single row may well have many: an image has pixels. So each norm looks for itself.
         """
-        norms = [norm for norm in self._norms if norm.training] if rows == 1 else []
+        norms = [norm for norm in self._norms if norm.training] if rows <= 1 else []
         hooks = [norm.register_forward_pre_hook(_rest_if_single) for norm in norms]
         try:
             yield

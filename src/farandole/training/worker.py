@@ -6,7 +6,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,9 +49,10 @@ from farandole.training.layers import learning_layers
 from farandole.training.learner import Learner
 from farandole.training.loop import Loop, Progress
 from farandole.training.optimizers import groups
+from farandole.training.piped import PipedStepper, check_loss
 from farandole.training.recipe import Recipe
 from farandole.training.stage import Stage
-from farandole.training.step import Batcher, Passes, Stepper
+from farandole.training.step import Batch, Batcher, Passes, Stepper
 from farandole.world import World
 
 
@@ -179,7 +180,7 @@ def _prepare(job: TrainingJob, world: World, shard: Shard) -> _Prepared:
     body = Body(network, frozen, stepper, shard, columns, batches, world, recipe.max_seconds)
     parts = not job.strategy.is_whole
     learner = Learner.of(body, recipe, signature, loss, batcher, whole_only=parts)
-    stage = _stage(job, world, report, network, learner, frozen, rehearsed.arguments)
+    stage = _stage(job, world, report, network, learner, frozen, rehearsed)
     loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
     _announce(stage, network, held_out)
     return _Prepared(loop, network, signature, frozen, stage.sync, learner.seconds)
@@ -192,13 +193,15 @@ def _stage(
     network: nn.Module,
     learner: Learner,
     frozen: Frozen,
-    example: Sequence[Any],
+    example: Batch,
 ) -> Stage:
     """What the loop stands on: the rows parted, what learns in step with the other workers'."""
     recipe, shard = job.recipe, learner.shard
     held_out = job.columns.validation or job.validation
     rows, validation = split(shard, job.source.placement, report.rows, recipe.seed, held_out)
-    sync = job.strategy.attach(learner.network, world, example)
+    sync = job.strategy.attach(learner.network, world, example.arguments)
+    if not job.strategy.is_whole and world.size > 1:
+        frozen.parameters.clear()  # they were taken apart: nothing may hold them as they were
     counts = [*rows.sizes.tolist(), len(validation.numbers)]
     totals = sync.reduce_sums(torch.tensor(counts, dtype=torch.float64)).long()
     named = network if job.strategy.is_whole else sync.network
@@ -209,7 +212,7 @@ def _stage(
         metrics=metrics.resolve(recipe.metrics, losses.resolve(recipe.loss)),
         world=world,
         sync=sync,
-        stepper=_passes(learner.stepper, sync, recipe, world),
+        stepper=_passes(learner.stepper, sync, recipe, world, example, int(totals[:-1].sum())),
         batcher=learner.batcher,
         loader=Loader(
             shard,
@@ -231,7 +234,14 @@ def _stage(
     )
 
 
-def _passes(stepper: Stepper, sync: Synchronizer, recipe: Recipe, world: World) -> Passes:
+def _passes(
+    stepper: Stepper, sync: Synchronizer, recipe: Recipe, world: World, example: Batch, rows: int
+) -> Passes:
+    if sync.pipe is not None:
+        loss = losses.resolve(recipe.loss)
+        check_loss(sync.pipe, loss, example)
+        batch = max(1, min(recipe.batch_size, rows))
+        return PipedStepper(sync.pipe, loss, recipe.precision, world.device, batch)
     stepper.is_joint = stepper.is_joint or sync.is_joint
     return stepper
 

@@ -1,0 +1,154 @@
+"""A drawing that grows by boxes, words, arrows and lines, and is SVG in the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from html import escape
+
+from farandole.explain.picture import BLUE, GREY, VERMILION
+
+__all__ = ["BLUE", "GREEN", "GREY", "INK", "VERMILION", "WHITE", "YELLOW", "Drawing"]
+
+# As in picture.py (Okabe and Ito); the light ones are to write on.
+INK, WHITE, GREEN, YELLOW = "#1A1A1A", "#FFFFFF", "#009E73", "#F0E442"
+PALE_BLUE, PALE_GREEN, PALE_ORANGE, PALE_GREY = "#D6E9F5", "#BFE8DA", "#FBDCC4", "#EDEDED"
+
+Point = tuple[float, float]
+# The width of a letter, on average, in heights of it: wide enough for all usual fonts.
+_WIDTH, _BOLD_WIDTH = 0.69, 0.75
+_SMALLEST = 14.0
+
+
+class Drawing:
+    """A picture of some size, in units of its own: a page scales it.
+
+    Args:
+        width: of the whole.
+        height: of the whole.
+        label: what it shows, for those who can't see it.
+
+    >>> drawing = Drawing(200, 100, "a box")
+    >>> drawing.box(10, 10, 80, 40, "a < b", name="first")
+    >>> drawing.svg().count("a &lt; b")
+    1
+    """
+
+    def __init__(self, width: float, height: float, label: str) -> None:
+        self._head = (
+            f'<svg viewBox="0 0 {width:g} {height:g}" role="img" '
+            f'aria-label="{escape(label)}" xmlns="http://www.w3.org/2000/svg">'
+        )
+        self._shapes: list[str] = []
+
+    def svg(self) -> str:
+        """All of it, as text."""
+        return "\n".join([self._head, *self._shapes, "</svg>"])
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        words: str = "",
+        *,
+        fill: str = WHITE,
+        edge: str = INK,
+        thick: float = 2,
+        dashed: bool = False,
+        size: float = 28,
+        bold: bool = False,
+        name: str = "",
+    ) -> None:
+        """A rectangle with words in its middle, which shrink until they fit.
+
+        `name` is how a script, or a test, finds the words again.
+        """
+        dashes = ' stroke-dasharray="7 6"' if dashed else ""
+        self._shapes.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="7" '
+            f'fill="{fill}" stroke="{edge}" stroke-width="{thick:g}"{dashes}/>'
+        )
+        if words:
+            lines = _lines(words, width, size, bold)
+            fitting = max(_SMALLEST, min(_fitting(line, width, size, bold) for line in lines))
+            middle = y + height / 2 + (0.35 - 0.58 * (len(lines) - 1)) * fitting
+            self.text(x + width / 2, middle, *lines, size=fitting, bold=bold, name=name)
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        *lines: str,
+        size: float = 26,
+        anchor: str = "middle",
+        colour: str = INK,
+        bold: bool = False,
+        name: str = "",
+    ) -> None:
+        """Words on a line, or on several; `anchor` says what is at x: start, middle or end."""
+        first, *more = map(escape, lines)
+        below = "".join(
+            f'<tspan x="{x:.1f}" dy="{1.16 * size:.1f}">{line}</tspan>' for line in more
+        )
+        weight = ' font-weight="700"' if bold else ""
+        named = f' data-name="{escape(name)}"' if name else ""
+        self._shapes.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:.1f}" text-anchor="{anchor}" '
+            f'fill="{colour}"{weight}{named}>{first}{below}</text>'
+        )
+
+    def line(
+        self,
+        points: Iterable[Point],
+        *,
+        colour: str = INK,
+        thick: float = 3,
+        dashed: bool = False,
+    ) -> None:
+        """A line through some points."""
+        places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        dashes = ' stroke-dasharray="10 8"' if dashed else ""
+        self._shapes.append(
+            f'<polyline points="{places}" fill="none" stroke="{colour}" '
+            f'stroke-width="{thick:g}" stroke-linejoin="round"{dashes}/>'
+        )
+
+    def hatch(self, x: float, y: float, width: float, height: float) -> None:
+        """Slanted lines over a rectangle, for what is empty on purpose."""
+        strokes, step = [], 22.0
+        for offset in range(1, int((width + height) / step) + 1):
+            reach = offset * step
+            start = (x + max(0.0, reach - height), y + min(reach, height))
+            end = (x + min(reach, width), y + max(0.0, reach - width))
+            strokes.append(f"M{start[0]:.0f} {start[1]:.0f}L{end[0]:.0f} {end[1]:.0f}")
+        path = f'<path d="{"".join(strokes)}" stroke="{GREY}" stroke-width="1.5"/>'
+        self._shapes.append(path)
+
+    def arrow(self, start: Point, end: Point, *, colour: str = VERMILION, thick: float = 5) -> None:
+        """A straight arrow. Its head is a shape of its own: markers would need names."""
+        (x, y), head = end, 3.4 * thick
+        angle = math.atan2(y - start[1], x - start[0])
+        base = (x - head * math.cos(angle), y - head * math.sin(angle))
+        aside = (-0.5 * head * math.sin(angle), 0.5 * head * math.cos(angle))
+        corners = [(base[0] + aside[0], base[1] + aside[1]), end]
+        corners.append((base[0] - aside[0], base[1] - aside[1]))
+        self.line([start, base], colour=colour, thick=thick)
+        places = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
+        self._shapes.append(f'<polygon points="{places}" fill="{colour}"/>')
+
+
+def _fitting(words: str, width: float, size: float, bold: bool) -> float:
+    """The size that words may have in a box."""
+    return min(size, (width - 14) / ((_BOLD_WIDTH if bold else _WIDTH) * len(words)))
+
+
+def _lines(words: str, width: float, size: float, bold: bool) -> list[str]:
+    """Cut a sum or a list in two where it would have to be small to fit."""
+    between = "+" if "+" in words else ", "
+    terms = words.split(between)
+    if len(terms) < 3 or _fitting(words, width, size, bold) > 0.9 * size:
+        return [words]
+    half = (len(terms) + 1) // 2
+    return [between.join(terms[:half]) + between, between.join(terms[half:])]

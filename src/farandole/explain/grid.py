@@ -1,0 +1,101 @@
+"""The drawing of a step: a column a worker, a row a chunk, and an arrow for what is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.explain.drawing import (
+    GREEN,
+    GREY,
+    INK,
+    PALE_BLUE,
+    PALE_GREEN,
+    VERMILION,
+    WHITE,
+    Drawing,
+)
+from farandole.explain.holdings import Holdings, Words, letter, transfers
+from farandole.parallel.schedule import Step
+
+WIDTH, HEIGHT = 1600.0, 640.0
+_MARGIN, _TOP, _BOTTOM = 120.0, 50.0, 50.0
+
+
+def draw_grid(
+    held: Holdings,
+    step: Step | None,
+    words: Words,
+    below: Sequence[str],
+    label: str,
+    *,
+    beside: str = "sent",
+) -> Drawing:
+    """Draw what everybody has after a step, and the step.
+
+    Args:
+        held: what everybody has.
+        step: what was sent, always to the neighbour on the right; None: nothing yet.
+        words: says what is in a chunk.
+        below: what to write under each worker.
+        label: what the drawing shows, for those who can't see it.
+        beside: what `below` says, in a word.
+    """
+    drawing = Drawing(WIDTH, HEIGHT, label)
+    drawing.text(4, HEIGHT - 12, beside, anchor="start")
+    received = set() if step is None else {(to, chunk) for _, to, chunk in transfers(step)}
+    for worker, chunks in enumerate(held):
+        x, _, width, _ = _cell(held, worker, 0)
+        drawing.text(x + width / 2, 34, _title(worker, len(held)), size=30, bold=True)
+        size = 26 if len(held) < 9 else 21
+        drawing.text(x + width / 2, HEIGHT - 12, below[worker], size=size)
+        for chunk, parts in enumerate(chunks):
+            _draw_chunk(
+                drawing, held, worker, chunk, words(chunk, parts), (worker, chunk) in received
+            )
+    if step is not None:
+        for sender, receiver, chunk in transfers(step):
+            _draw_arrow(drawing, held, sender, receiver, chunk)
+    return drawing
+
+
+def _title(worker: int, workers: int) -> str:
+    return f"worker {worker + 1}" if workers < 9 else f"w{worker + 1}"
+
+
+def _cell(held: Holdings, worker: int, chunk: int) -> tuple[float, float, float, float]:
+    """Where a chunk of a worker is: x, y, width, height."""
+    gap = 64.0 if len(held) < 7 else 44.0 if len(held) < 9 else 26.0
+    width = (WIDTH - 2 * _MARGIN - gap * (len(held) - 1)) / len(held)
+    row = (HEIGHT - _TOP - _BOTTOM) / len(held[0])
+    space = 14.0 if len(held) < 7 else 8.0
+    return _MARGIN + worker * (width + gap), _TOP + chunk * row, width, row - space
+
+
+def _draw_chunk(
+    drawing: Drawing, held: Holdings, worker: int, chunk: int, words: str, arrived: bool
+) -> None:
+    parts = held[worker][chunk]
+    finished = len(parts) == len(held)
+    x, y, width, height = _cell(held, worker, chunk)
+    edge = VERMILION if arrived else GREEN if finished else INK if parts else GREY
+    fill = PALE_GREEN if finished else PALE_BLUE if len(parts) > 1 else WHITE
+    drawing.box(
+        x, y, width, height, words,
+        fill=fill, edge=edge, thick=6 if arrived else 2, dashed=not parts,
+        size=30, bold=finished, name=f"worker {worker + 1}, {letter(chunk)}",
+    )  # fmt: skip
+
+
+def _draw_arrow(drawing: Drawing, held: Holdings, sender: int, receiver: int, chunk: int) -> None:
+    x, y, width, height = _cell(held, sender, chunk)
+    middle, there = y + height / 2, _cell(held, receiver, chunk)[0]
+    thick = 5 if len(held) < 7 else 4
+    if there > x:
+        drawing.arrow((x + width + 2, middle), (there - 4, middle), thick=thick)
+        return
+    # Round the ring: out on the right, in again on the left.
+    size = 21 if len(held) < 10 else 18
+    drawing.arrow((x + width + 2, middle), (x + width + 36, middle), thick=thick)
+    drawing.text(x + width + 42, middle + 7, f"to {receiver + 1}", size=size, anchor="start")
+    drawing.arrow((there - 38, middle), (there - 4, middle), thick=thick)
+    drawing.text(there - 42, middle + 7, f"from {sender + 1}", size=size, anchor="end")

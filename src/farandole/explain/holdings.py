@@ -1,0 +1,83 @@
+"""Holdings: whose parts are in the chunks that each worker has, while a schedule is executed.
+
+No numbers are added here. A chunk is the set of workers whose parts went into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from string import ascii_lowercase
+
+from farandole.parallel.schedule import Schedule, Step
+
+Holdings = tuple[tuple[frozenset[int], ...], ...]
+"""By worker, then by chunk: whose parts are in it. Empty: the worker doesn't have it."""
+
+Words = Callable[[int, frozenset[int]], str]
+"""What to write into a chunk: its number, and whose parts are in it."""
+
+
+def own_parts(schedule: Schedule) -> Holdings:
+    """Everybody has a part of every chunk: what a sum begins with."""
+    return tuple((frozenset([worker]),) * schedule.chunks for worker in range(schedule.workers))
+
+
+def finished_parts(held: Holdings) -> Holdings:
+    """Leave to each worker only the chunks that have everybody's parts in them."""
+    everybody = frozenset(range(len(held)))
+    return tuple(
+        tuple(chunk if chunk == everybody else frozenset() for chunk in chunks) for chunks in held
+    )
+
+
+def execute(schedule: Schedule, start: Holdings) -> Iterator[tuple[Step, Holdings]]:
+    """Each step of a schedule, and what everybody has after it.
+
+    >>> from farandole.parallel.schedule import ring
+    >>> schedule = ring(3)
+    >>> *_, (step, held) = execute(schedule, own_parts(schedule))
+    >>> {chunk for chunks in held for chunk in chunks} == {frozenset({0, 1, 2})}
+    True
+    """
+    held = start
+    for step in schedule.steps():
+        held = _after(step, held)
+        yield step, held
+
+
+def _after(step: Step, held: Holdings) -> Holdings:
+    now = [list(chunks) for chunks in held]
+    for sender, receiver, chunk in transfers(step):
+        coming = held[sender][chunk]  # as it was: the transfers of a step don't see each other
+        # Something that was added twice would be a wrong sum, and a set would not show it.
+        assert not (step.adds and coming & now[receiver][chunk]), (sender, receiver, chunk)
+        now[receiver][chunk] = coming | now[receiver][chunk] if step.adds else coming
+    return tuple(map(tuple, now))
+
+
+def transfers(step: Step) -> Iterator[tuple[int, int, int]]:
+    """Sender, receiver and chunk of each transfer, as plain numbers."""
+    places = (step.senders.tolist(), step.receivers.tolist(), step.chunks.tolist())
+    return zip(*places, strict=True)
+
+
+def letter(chunk: int) -> str:
+    """What the course calls a chunk: a, b, c …"""
+    return ascii_lowercase[chunk]
+
+
+def as_sum(workers: int) -> Words:
+    """What a chunk holds, in words: the sum in full, or in short how many parts are in it.
+
+    >>> as_sum(5)(0, frozenset({2, 0, 1})), as_sum(8)(0, frozenset({2, 0, 1}))
+    ('a1+a2+a3', 'a 3/8')
+    """
+
+    def words(chunk: int, parts: frozenset[int]) -> str:
+        if not parts:
+            return ""
+        if workers <= 5:
+            return "+".join(f"{letter(chunk)}{part + 1}" for part in sorted(parts))
+        return f"{letter(chunk)} {len(parts)}/{workers}"
+
+    return words

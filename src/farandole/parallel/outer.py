@@ -1,0 +1,150 @@
+"""OuterSteps: common parameters that move by the mean of what workers did alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from farandole.parallel.base import Synchronizer, Totals, average_buffers, trainable
+from farandole.parallel.summation import Collective
+from farandole.parallel.trace import span
+from farandole.world import World
+
+
+class OuterSteps(Synchronizer):
+    """Workers step alone; every so many updates, all together.
+
+    Between outer steps nothing is sent, and `finish` tells a worker's own totals. So what all have
+    to hear at once, or some would wait for the others for ever, is kept for the next outer step:
+    wishes to end, and losses that aren't finite.
+
+    Args:
+        every: Updates between outer steps.
+        outer: Settings of the outer SGD.
+    """
+
+    def __init__(self, network: nn.Module, world: World, *, every: int, **outer: Any) -> None:
+        super().__init__(network, world)
+        self._every = every
+        self._outer_settings = outer
+        self._outer: torch.optim.SGD | None = None
+        self._summation = Collective(world.size)
+        self._common: dict[nn.Parameter, nn.Parameter] = {}
+        self._updates = 0  # since the last outer step
+        self._mine = self._seen = self._seen_by_all = 0.0  # weight: now, since then, of everybody
+        self._waiting = Totals(0.0, 0.0)
+        self.refresh()
+
+    @property
+    def sent(self) -> int:
+        """Bytes of outer steps."""
+        return self._summation.sent
+
+    @property
+    def _is_due(self) -> bool:
+        return self._updates >= self._every
+
+    def refresh(self) -> None:
+        """Remember parameters that learn from now on; outer momentum of the others stays."""
+        fresh = [p for p in trainable(self.network) if p not in self._common]
+        copies = [nn.Parameter(parameter.detach().clone()) for parameter in fresh]
+        self._common.update(zip(fresh, copies, strict=True))
+        if self._outer is None:
+            self._outer = torch.optim.SGD(copies, **self._outer_settings)
+        elif copies:
+            self._outer.add_param_group({"params": copies})
+
+    def begin(self, passes: int = 1) -> None:
+        """Zero all gradients."""
+        for parameter in self._common:
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
+
+    def finish(self, mine: Totals) -> Totals:
+        """Make the mean of my own rows' gradients; share totals if an outer step is due."""
+        sound = math.isfinite(mine.loss)
+        self._mine = mine.weight if sound else 0.0
+        self._seen += self._mine
+        self._updates += 1
+        self._keep(mine)
+        if self._mine > 0:
+            for parameter in self._common:
+                if parameter.grad is not None:
+                    parameter.grad.div_(self._mine)
+        loss, weight = (mine.loss, mine.weight) if sound else (0.0, 0.0)
+        return self._share(loss, weight) if self._is_due else Totals(loss, weight)
+
+    def late(self) -> Totals:
+        """What was kept since the last outer step, of all workers."""
+        return self._share(0.0, 0.0) if self._updates else super().late()
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Move alone if there were rows; then together, if it is time."""
+        if self._mine > 0:
+            optimizer.step()
+        if self._is_due:
+            self._meet()
+
+    def settle(self, rows: int) -> None:
+        """Meet, if anybody has moved since the last time; average running statistics."""
+        if self._updates:
+            self._share(0.0, 0.0)
+            self._meet()
+        average_buffers(self.network, self.world, rows)
+
+    def close(self) -> None:
+        """Forget the common parameters and all gradients."""
+        for parameter in self.network.parameters():
+            parameter.grad = None
+        self._common.clear()
+        self._outer = None
+        self._summation.close()
+
+    def _keep(self, mine: Totals) -> None:
+        """Remember what all have to hear."""
+        lost = self._waiting.loss if math.isfinite(mine.loss) else math.nan
+        interrupted = self._waiting.interrupted or mine.interrupted
+        self._waiting = Totals(lost, 0.0, interrupted, self._waiting.expired or mine.expired)
+
+    def _share(self, loss: float, weight: float) -> Totals:
+        """Totals of all workers, with all that was kept for this."""
+        waiting, self._waiting = self._waiting, Totals(0.0, 0.0)
+        mine = (loss + waiting.loss, weight, waiting.interrupted, waiting.expired, self._seen)
+        device = next(iter(self._common)).device
+        values = torch.tensor([float(v) for v in mine], dtype=torch.float64, device=device)
+        with span("sum"):
+            self._summation.sum_(values)
+        loss, weight, interrupted, expired, self._seen_by_all = values.tolist()
+        return Totals(loss, weight, interrupted > 0, expired > 0)
+
+    def _meet(self) -> None:
+        """One step of the outer optimizer, the same on all workers, who go on from there."""
+        assert self._outer is not None
+        self._updates = 0
+        if not self._seen_by_all:  # nobody has moved, and momentum alone is no reason to
+            return
+        share = self._seen / self._seen_by_all
+        groups: dict[torch.dtype, list[nn.Parameter]] = {}
+        for parameter in self._common:
+            groups.setdefault(parameter.dtype, []).append(parameter)
+        with span("sum"), torch.no_grad():
+            for group in groups.values():
+                self._sum_changes(group, share)
+        self._outer.step()
+        with torch.no_grad():
+            for parameter, common in self._common.items():
+                parameter.copy_(common)
+        self._seen = 0.0
+
+    def _sum_changes(self, group: list[nn.Parameter], share: float) -> None:
+        """The mean way back from where the workers are, as gradients of the common parameters."""
+        changes = [(self._common[p] - p).reshape(-1) for p in group]
+        flat = torch.cat(changes).mul_(share)
+        self._summation.sum_(flat)
+        for parameter, mean in zip(group, flat.split([len(c) for c in changes]), strict=True):
+            self._common[parameter].grad = mean.view_as(parameter)

@@ -1,0 +1,40 @@
+"""Ring: every worker has the whole network; sums of gradients go round in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+
+from farandole.parallel.base import start_alike
+from farandole.parallel.flat import FlatGradients
+from farandole.parallel.schedule import ring
+from farandole.parallel.scheduled import Scheduled
+from farandole.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ring:
+    """Ring all-reduce over sends from neighbour to neighbour.
+
+    Of K values, each of N workers sends 2 (N - 1) K / N, however many they are.
+
+    >>> Ring().name, Ring().is_exact
+    ('ring', True)
+    """
+
+    name: ClassVar[str] = "ring"
+    is_exact: ClassVar[bool] = True
+    is_whole: ClassVar[bool] = True
+
+    def check(self, network: nn.Module, workers: int) -> None:
+        """Any network will do, on any number of workers."""
+
+    def attach(
+        self, network: nn.Module, world: World, example: Sequence[Any] = ()
+    ) -> FlatGradients:
+        """Copy rank 0's parameters and buffers to all, and lay gradients out flat."""
+        start_alike(network, world)
+        return FlatGradients(network, world, Scheduled(ring(world.size), world))

@@ -1,0 +1,68 @@
+"""The command `farandole plan`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_plan(commands: Any) -> None:
+    """Add the command to a parser."""
+    plan = commands.add_parser(
+        "plan",
+        help="price every strategy on many workers, by simulation",
+        description="Price every strategy for a network on many workers, by simulation: time, "
+        "efficiency, memory, bytes, money, failures. The time of a step is measured here, in one "
+        "thread, unless it is given.",
+        epilog="example: farandole plan --network mlp:784,1000,10 --workers 1..1000 --link 25Gbit "
+        "--latency 10us --step-time 5ms --memory 16GB --output plan",
+    )
+    add = plan.add_argument
+    add("--network", required=True, help="a saved folder, mlp:784,100,10, or module:function")
+    add("--workers", default="1..1024", help="such as 8, 1,2,4 or 1..10000 (1..1024)")
+    add("--link", default="10Gbit", help="what a host's link carries (10Gbit)")
+    add("--latency", default="10us", help="from host to host (10us)")
+    add("--batch", type=int, default=64, metavar="ROWS", help="rows a worker and step (64)")
+    add("--step-time", metavar="TIME", help="of one worker alone, such as 120ms")
+    add("--shape", type=_shape, metavar="A,B", help="of a row, such as 3,224,224")
+    add("--per-host", type=int, default=1, metavar="N", help="workers that share a link (1)")
+    add("--memory", metavar="SIZE", help="of a worker, such as 16GB")
+    add("--price", type=float, metavar="P", help="of a worker for an hour; needs --rows")
+    add("--rows", type=int, metavar="N", help="rows of an epoch")
+    add("--jitter", type=float, default=None, metavar="S", help="spread of a step's time (0.03)")
+    add("--mtbf", metavar="TIME", help="between failures of one worker, such as 1000h")
+    add("--precision", default="float32", help="float32, or mixed: 2 + 2 + 12 bytes a parameter")
+    add("--output", metavar="FOLDER", help="folder for plan.csv and plan.png")
+    plan.set_defaults(command=_plan)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(size) for size in text.split(","))
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from farandole.errors import InputError
+    from farandole.planning import Plan, plan
+    from farandole.planning.text import tables
+
+    if (options.price is None) != (options.rows is None):
+        raise InputError("--price and --rows go together: the money is that of an epoch.")
+    kept = {k: v for k, v in vars(options).items() if k not in ("command", "output", "network")}
+    found: Plan = plan(options.network, **{k: v for k, v in kept.items() if v is not None})
+    console = Console()
+    for table in tables(found):
+        console.print(table)
+    console.print(str(found.recommendation), highlight=False)
+    if options.output is not None:
+        _write(found, Path(options.output))
+    return 0
+
+
+def _write(found: Any, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    found.table.to_csv(folder / "plan.csv", index=False)
+    found.plot(folder / "plan.png")
+    print(f"The table: {folder / 'plan.csv'}\nThe picture: {folder / 'plan.png'}")

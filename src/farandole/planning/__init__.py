@@ -1,0 +1,21 @@
+"""Planning: what training would cost on machines that aren't there yet."""
+
+from farandole.planning.auto import choose
+from farandole.planning.cluster import Cluster
+from farandole.planning.plan import Plan, plan
+from farandole.planning.profile import Layer, Profile
+from farandole.planning.recommendation import Recommendation
+from farandole.planning.strategies import STRATEGIES, Case, Price
+
+__all__ = [
+    "STRATEGIES",
+    "Case",
+    "Cluster",
+    "Layer",
+    "Plan",
+    "Price",
+    "Profile",
+    "Recommendation",
+    "choose",
+    "plan",
+]

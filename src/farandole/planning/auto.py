@@ -1,0 +1,98 @@
+"""strategy="auto": what suits a network and the memory that its workers have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
+
+from farandole.errors import InputError
+from farandole.parallel import AllReduce, Sharded, Strategy
+from farandole.planning.memory import sharded
+from farandole.planning.text import nbytes
+
+_USABLE = 0.8
+"""Of the memory that is free; the rest is for activations and rows."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A strategy, and why it was taken."""
+
+    strategy: Strategy
+    reason: str
+
+
+def choose(
+    network: nn.Module,
+    workers: int,
+    *,
+    memory: float | None = None,
+    check: Callable[[Strategy], None] | None = None,
+) -> Choice:
+    """The simplest strategy under which a network fits; no processes, next to no time.
+
+    Between workers of one machine nothing is faster than all-reduce, and nothing is simpler. Only
+    where parameters, gradients and Adam's averages don't fit are they parted, stage by stage.
+
+    Args:
+        network: any torch module.
+        workers: how many share the work.
+        memory: bytes of one worker; by default its share of what is free here.
+        check: raises an InputError for a strategy that won't do for another reason.
+
+    >>> choose(nn.Linear(10, 10), 4).strategy.name
+    'allreduce'
+    >>> choose(nn.Linear(1000, 1000), 4, memory=10e6).strategy
+    Sharded(stage=2)
+    """
+    parameters = _count(network)
+    room = memory if memory is not None else _USABLE * free_memory() / workers
+    needed = [sharded(parameters, workers, stage) for stage in range(4)]
+    if needed[0] <= room or workers == 1:
+        return Choice(AllReduce(), f"{nbytes(needed[0])} a worker fit into {nbytes(room)}")
+    fitting = [stage for stage in (1, 2, 3) if needed[stage] <= room]
+    # Where nothing fits, or what fits isn't allowed: the more is parted, the better.
+    for stage in [*fitting, 3, 2, 1]:
+        found = Sharded(stage=stage)
+        if _is_allowed(found, network, workers, check):
+            parted = f"with stage {stage} of sharding it is {nbytes(needed[stage])}"
+            short = f"{nbytes(needed[0])} don't fit into {nbytes(room)} a worker"
+            return Choice(found, f"{short}; {parted}")
+    return Choice(AllReduce(), f"{nbytes(needed[0])} a worker are much, but can't be parted")
+
+
+def _count(network: nn.Module) -> int:
+    """A lazy layer has no size yet."""
+    lazy = UninitializedParameter
+    return sum(p.numel() for p in network.parameters() if not isinstance(p, lazy))
+
+
+def _is_allowed(
+    strategy: Strategy,
+    network: nn.Module,
+    workers: int,
+    check: Callable[[Strategy], None] | None,
+) -> bool:
+    try:
+        strategy.check(network, workers)
+        if check is not None:
+            check(strategy)
+    except InputError:
+        return False
+    return True
+
+
+def free_memory() -> float:
+    """Bytes of this machine that nobody uses; where nobody knows, a few GB.
+
+    >>> free_memory() > 0
+    True
+    """
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError, AttributeError):
+        return 8e9

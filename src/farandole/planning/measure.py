@@ -1,0 +1,261 @@
+"""Measuring: one step of a network, layer by layer, in seconds or in operations.
+
+A parameter's gradient is there at some moment of the backward pass, and a layer's output at some
+moment of the forward pass. The clock that tells these moments is the machine's; or it counts
+floating-point operations, on tensors without values, where the seconds of a step are given.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from farandole.errors import InputError
+from farandole.planning import constants
+from farandole.planning.profile import Layer, Profile
+
+Clock = Callable[[], float]
+_WARM_UPS, _REPEATS = 2, 5
+
+
+@dataclass
+class _Moments:
+    """What the clock said when each layer was done."""
+
+    forward: dict[str, float] = field(default_factory=dict)
+    backward: dict[str, float] = field(default_factory=dict)
+    kept: dict[str, float] = field(default_factory=dict)
+    """Bytes kept by all layers so far."""
+    output: dict[str, float] = field(default_factory=dict)
+    start: float = 0.0
+    turn: float = 0.0
+    end: float = 0.0
+
+
+def measure(network: nn.Module, arguments: Sequence[Any], rows: int) -> Profile:
+    """The profile of a network on this machine, in one thread.
+
+    Args:
+        network: any torch module. It is not changed.
+        arguments: what `forward` takes, for some rows.
+        rows: how many those are.
+
+    >>> profile = measure(nn.Sequential(nn.Linear(8, 4), nn.ReLU(), nn.Linear(4, 2)),
+    ...                   [torch.zeros(16, 8)], rows=16)
+    >>> [(layer.name, layer.parameters) for layer in profile.layers], profile.seconds > 0
+    ([('0', 36), ('2', 10)], True)
+    """
+    subject = copy.deepcopy(network).train()
+    move = _adam(_trainable(subject))
+    with _one_thread(), torch.random.fork_rng(devices=[]):
+        passes = [
+            _step(subject, arguments, time.perf_counter) for _ in range(_WARM_UPS + _REPEATS)
+        ][_WARM_UPS:]
+        moved = [_seconds(move) for _ in range(_WARM_UPS + _REPEATS)][_WARM_UPS:]
+    profiles = [_profile(subject, moments, rows) for moments in passes]
+    middle = sorted(profiles, key=lambda profile: profile.seconds)[_REPEATS // 2]
+    return replace(middle, optimizer=statistics.median(moved))
+
+
+def estimate(network: nn.Module, arguments: Sequence[Any], rows: int, seconds: float) -> Profile:
+    """The profile of a network that takes so many seconds for a step, elsewhere.
+
+    Each layer gets its share by the operations of matrix products and convolutions. Nothing is
+    computed, so a network may be larger than this machine.
+
+    >>> profile = estimate(nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 8)),
+    ...                    [torch.zeros(16, 8)], rows=16, seconds=1.0)
+    >>> [layer.forward for layer in profile.layers], round(profile.seconds, 6)
+    ([0.2, 0.2], 1.0)
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    _trainable(network)
+    given = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in arguments]
+    is_plain = all(isinstance(value, torch.Tensor) for value in arguments)
+    # Rows of different sizes have to be looked at, so there the values have to be real.
+    subject = copy.deepcopy(network).to("meta" if is_plain else "cpu").train()
+    with FlopCounterMode(display=False) as counter:
+        moments = _step(subject, given if is_plain else arguments, lambda: _flops(counter))
+    profile = _profile(subject, moments, rows)
+    if profile.seconds == 0:
+        raise InputError("No operations could be counted. Leave step_time out to measure here.")
+    return profile.scaled(seconds)
+
+
+def _flops(counter: Any) -> float:
+    return float(counter.get_total_flops())
+
+
+def _trainable(network: nn.Module) -> list[nn.Parameter]:
+    found = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    if not found:
+        raise InputError("The network has no parameters to train, so there is nothing to plan.")
+    return found
+
+
+def _adam(parameters: Sequence[nn.Parameter]) -> Callable[[], None]:
+    """What Adam does to all parameters, on one flat tensor, and no more than that."""
+    flat, average, squares = torch.zeros(3, sum(parameter.numel() for parameter in parameters))
+    gradient = torch.full_like(flat, 0.1)
+
+    def move() -> None:
+        average.lerp_(gradient, 0.1)
+        squares.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        flat.addcdiv_(average, squares.sqrt().add_(1e-8), value=-0.001)
+
+    return move
+
+
+def _layers(network: nn.Module) -> dict[str, nn.Module]:
+    """The modules that have parameters of their own."""
+    return {
+        name: module
+        for name, module in network.named_modules()
+        if any(p.requires_grad for p in module.parameters(recurse=False))
+    }
+
+
+def _step(network: nn.Module, arguments: Sequence[Any], clock: Clock) -> _Moments:
+    """One forward and one backward pass, with the moments at which each layer was done."""
+    found = _Moments(start=clock())
+    with _watched(network, found, clock) as kept:
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
+                loss = _loss(network(*arguments))
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise InputError(
+                f"The network can't take the example. It says: {error}. Say what a row looks like "
+                "with shape=, such as shape=(3, 224, 224)."
+            ) from error
+        found.turn = clock()
+        loss.backward()
+        found.end = clock()
+    return found
+
+
+@contextmanager
+def _watched(
+    network: nn.Module, found: _Moments, clock: Clock
+) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """Note moments in the body of a `with`; gives a hook that counts what is kept."""
+    total, seen = [0.0], {id(parameter) for parameter in network.parameters()}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        base = tensor if tensor._base is None else tensor._base
+        if id(base) not in seen:
+            seen.add(id(base))
+            total[0] += tensor.nbytes
+        return tensor
+
+    def after(name: str, module: nn.Module, given: Any, output: Any) -> None:
+        found.forward[name], found.kept[name] = clock(), total[0]
+        found.output[name] = _bytes(output)
+
+    def grown(name: str, parameter: torch.Tensor) -> None:
+        found.backward[name] = clock()
+
+    hooks = []
+    for name, module in _layers(network).items():
+        hooks.append(module.register_forward_hook(partial(after, name)))
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+        hooks += [p.register_post_accumulate_grad_hook(partial(grown, name)) for p in own]
+    try:
+        yield keep
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _profile(network: nn.Module, moments: _Moments, rows: int) -> Profile:
+    """Seconds between moments: a layer's own, and of what came since the layer before it."""
+    modules = _layers(network)
+    order = sorted(moments.backward, key=lambda name: -moments.backward[name])
+    if moments.forward.keys() >= set(order):  # the clock may stand still: of two, the later one
+        order = sorted(order, key=lambda name: list(moments.forward).index(name))
+    forward = _differences(moments.forward, moments.start)
+    kept = _differences(moments.kept, 0.0)
+    backward = _differences(moments.backward, moments.turn)
+    last_forward = max(moments.forward.values(), default=moments.start)
+    last_backward = max(moments.backward.values(), default=moments.turn)
+    # What comes after the last layer belongs to it; what the first layer needs at the end, too.
+    forward[order[-1]] = forward.get(order[-1], 0.0) + moments.turn - last_forward
+    backward[order[0]] += moments.end - last_backward
+    return Profile(
+        [
+            Layer(
+                name,
+                _count(modules[name]),
+                forward.get(name, 0.0),
+                backward[name],
+                kept.get(name, 0.0),
+                moments.output.get(name, 0.0),
+                _low_rank(modules[name]),
+            )
+            for name in order
+        ],
+        rows=rows,
+        name=type(network).__name__,
+    )
+
+
+def _differences(moments: dict[str, float], start: float) -> dict[str, float]:
+    found = {}
+    for name, moment in sorted(moments.items(), key=lambda pair: pair[1]):
+        found[name], start = moment - start, moment
+    return found
+
+
+def _count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters(recurse=False) if p.requires_grad)
+
+
+def _low_rank(module: nn.Module) -> int:
+    """Values that PowerSGD leaves: two thin matrices in place of a wide one."""
+    total = 0
+    for parameter in module.parameters(recurse=False):
+        height, size = len(parameter) if parameter.dim() else 1, parameter.numel()
+        thin = constants.LOW_RANK * (height + size // max(height, 1))
+        total += min(size, thin) if parameter.dim() > 1 else size
+    return total
+
+
+def _loss(output: Any) -> torch.Tensor:
+    """Something to go back from; what it is doesn't matter."""
+    if isinstance(output, dict):
+        output = list(output.values())
+    parts = output if isinstance(output, tuple | list) else [output]
+    sums = [p.float().mean() for p in parts if isinstance(p, torch.Tensor) and p.requires_grad]
+    if not sums:
+        raise InputError("The network gives no tensor that depends on its parameters.")
+    return torch.stack(sums).sum()
+
+
+def _bytes(output: Any) -> float:
+    parts = output if isinstance(output, tuple | list) else [output]
+    return float(sum(part.nbytes for part in parts if isinstance(part, torch.Tensor)))
+
+
+def _seconds(function: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,180 @@
+"""plan(): from this machine to ten thousand."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from farandole.errors import InputError
+from farandole.planning import constants, units
+from farandole.planning.cluster import Cluster
+from farandole.planning.measure import estimate, measure
+from farandole.planning.memory import widths
+from farandole.planning.profile import Profile
+from farandole.planning.recommendation import Recommendation, recommend
+from farandole.planning.strategies import STRATEGIES, Case
+from farandole.planning.subject import find, rows_of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every strategy costs on every number of workers; prints as a table.
+
+    `table` has a row for each pair: `seconds` a step, `efficiency` (1 is perfect scaling), `memory`
+    and `sent` in bytes for the worker that needs or sends most, `lost` as the share of time that
+    failures cost, and, where there is a price, `money` for an epoch.
+    """
+
+    table: pd.DataFrame
+    recommendation: Recommendation
+    profile: Profile
+    cluster: Cluster
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw time, efficiency and memory over workers into a file."""
+        from farandole.planning.picture import draw
+
+        draw(self, Path(path))
+
+    def __str__(self) -> str:
+        from farandole.planning.text import as_text
+
+        return as_text(self)
+
+    __repr__ = __str__
+
+
+def plan(
+    network: Any,
+    *,
+    workers: int | str | Sequence[int] = "1..1024",
+    link: str | float = "10Gbit",
+    latency: str | float = "10us",
+    batch: int = 64,
+    step_time: str | float | None = None,
+    shape: Sequence[int] | None = None,
+    per_host: int = 1,
+    memory: str | float | None = None,
+    price: float | None = None,
+    rows: int | None = None,
+    jitter: float = constants.JITTER,
+    mtbf: str | float | None = None,
+    precision: str = "float32",
+    overlap: bool = True,
+    local_steps: int = constants.LOCAL_STEPS,
+    servers: int = 8,
+    micro_batches: int | None = None,
+) -> Plan:
+    """Price every strategy for a network on many workers, by simulation.
+
+    Args:
+        network: a module, a saved network's folder, "mlp:784,100,10", "module:function", or a
+            `Profile` of your own.
+        workers: a number, several, or a range that doubles, such as "1..10000".
+        link: what a host's link carries, such as "25Gbit".
+        latency: from one host to another.
+        batch: rows that each worker brings to a step.
+        step_time: of one worker alone; without it, it is measured here in one thread.
+        shape: of one row, where the network doesn't say.
+        per_host: workers of one host, which share its link.
+        memory: of one worker, such as "16GB".
+        price: of a worker for an hour.
+        rows: of an epoch; with `price`, what it costs.
+        jitter: spread of a worker's time for a step, as a share of it.
+        mtbf: mean time between failures of one worker, such as "1000h".
+        precision: "float32", or "mixed" (2 + 2 + 12 bytes a parameter).
+        overlap: whether gradients travel during the backward pass.
+        local_steps: that local SGD makes between meetings.
+        servers: how many, where there are several parameter servers.
+        micro_batches: of a pipeline; by default four for each stage.
+
+    >>> found = plan("mlp:784,1000,10", workers="1..64", link="25Gbit", step_time="5ms")
+    >>> found.recommendation.strategy
+    'allreduce'
+    >>> ring = found.table.query("strategy == 'ring' and workers == 64").iloc[0]
+    >>> int(ring["sent"]) == 2 * 63 * 4 * 795_010 // 64
+    True
+    """
+    _check(batch=batch, per_host=per_host, local_steps=local_steps, servers=servers)
+    _check(**{k: v for k, v in {"rows": rows, "micro_batches": micro_batches}.items() if v})
+    widths(precision)
+    cluster = Cluster(
+        bandwidth=units.speed("link", link),
+        latency=units.seconds("latency", latency),
+        per_host=per_host,
+        jitter=_share("jitter", jitter),
+        mtbf=None if mtbf is None else units.seconds("mtbf", mtbf),
+    )
+    counts = units.counts("workers", workers)
+    room = None if memory is None else units.size("memory", memory)
+    profile = profile_of(network, batch, step_time, shape)
+    cases = [
+        Case(
+            profile=profile, cluster=cluster, workers=count, precision=precision, overlap=overlap,
+            local_steps=local_steps, servers=servers, micro_batches=micro_batches,
+        )
+        for count in counts
+    ]  # fmt: skip
+    paid = None if price is None or rows is None else _share("price", price, math.inf) * rows
+    table = pd.DataFrame([row for case in cases for row in _rows(case, paid, room)])
+    crossing = profile.parameters * widths(precision).gradient / cluster.usable / cluster.latency
+    return Plan(table, recommend(table, room, crossing), profile, cluster)
+
+
+def profile_of(
+    network: Any, batch: int, step_time: str | float | None, shape: Sequence[int] | None
+) -> Profile:
+    """What a network costs: measured here, or parted by operations if its seconds are given."""
+    seconds = None if step_time is None else units.seconds("step_time", step_time)
+    if isinstance(network, Profile):
+        return network if seconds is None else network.scaled(seconds)
+    subject = find(network)
+    arguments = rows_of(subject, batch, shape)
+    if seconds is None:
+        return measure(subject.network, arguments, batch)
+    return estimate(subject.network, arguments, batch, seconds)
+
+
+def _rows(case: Case, paid: float | None, room: float | None) -> Iterator[dict[str, Any]]:
+    alone = case.profile.seconds
+    for name, pricing in STRATEGIES.items():
+        found = pricing(case)
+        if found is None:
+            continue
+        # A worker that waits for nobody stops nobody when it fails.
+        lost = case.cluster.lost(1 if name == "asynchronous" else case.workers)
+        row = {
+            "strategy": name,
+            "workers": case.workers,
+            "seconds": found.seconds,
+            "efficiency": alone / found.seconds,
+            "memory": found.memory,
+            "sent": found.sent,
+            "lost": lost,
+        }
+        if paid is not None:  # rows × price an hour × seconds a row of one worker
+            hours = paid * found.seconds / case.profile.rows / 3600
+            row["money"] = hours / (1 - lost) if lost < 1 else math.inf
+        if room is not None:
+            row["fits"] = found.memory <= room
+        yield row
+
+
+def _check(**counts: Any) -> None:
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise InputError(f"{name} must be a positive integer. Received: {name}={value!r}")
+
+
+def _share(name: str, value: Any, most: float = 1.0) -> float:
+    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < most
+    if not fine:
+        wanted = "between 0 and 1" if most == 1 else "that is not negative"
+        raise InputError(f"{name} must be a number {wanted}. Received: {name}={value!r}")
+    return float(value)

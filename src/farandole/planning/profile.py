@@ -1,0 +1,143 @@
+"""Profile: what a network costs, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from farandole.planning import constants
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer with parameters, and what follows it without any."""
+
+    name: str
+    parameters: int
+    forward: float = 0.0
+    """Seconds, for the rows of the profile."""
+    backward: float = 0.0
+    kept: float = 0.0
+    """Bytes that are kept for the backward pass."""
+    output: float = 0.0
+    """Bytes that go on to the next layer."""
+    low_rank: int | None = None
+    """Values of its gradient after PowerSGD."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that are summed together, once the last of them is there."""
+
+    values: int
+    ready: float
+    """Seconds after the start of the backward pass."""
+    forward: float = 0.0
+    """Seconds of the forward pass of its layers."""
+    backward: float = 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One step of one worker: layers in the order of the forward pass.
+
+    >>> profile = Profile([Layer("a", 10, 1.0, 2.0), Layer("b", 20, 1.0, 2.0)])
+    >>> profile.parameters, profile.seconds
+    (30, 6.0)
+    >>> profile.scaled(3.0).backward
+    2.0
+    """
+
+    layers: Sequence[Layer]
+    optimizer: float = 0.0
+    """Seconds to move the parameters."""
+    rows: int = 1
+    name: str = field(default="network")
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are learned."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def forward(self) -> float:
+        """Seconds of a forward pass."""
+        return sum(layer.forward for layer in self.layers)
+
+    @property
+    def backward(self) -> float:
+        """Seconds of a backward pass."""
+        return sum(layer.backward for layer in self.layers)
+
+    @property
+    def kept(self) -> float:
+        """Bytes of activations that one step keeps."""
+        return sum(layer.kept for layer in self.layers)
+
+    @property
+    def seconds(self) -> float:
+        """Of a whole step of one worker that is alone."""
+        return self.forward + self.backward + self.optimizer
+
+    def scaled(self, seconds: float) -> Profile:
+        """The same, on a machine that takes so many seconds for a step."""
+        factor = seconds / self.seconds
+        layers = [
+            replace(layer, forward=layer.forward * factor, backward=layer.backward * factor)
+            for layer in self.layers
+        ]
+        return replace(self, layers=layers, optimizer=self.optimizer * factor)
+
+    def buckets(
+        self, width: float = 4, most: float = constants.BUCKET_BYTES, *, low_rank: bool = False
+    ) -> list[Bucket]:
+        """Gradients in the order of the backward pass, put together until a bucket is full.
+
+        Args:
+            width: bytes of one value.
+            most: bytes at which a bucket is full. A layer is never split.
+            low_rank: count what PowerSGD leaves of a gradient.
+
+        >>> layers = [Layer("a", 10, 0, 2.0), Layer("b", 20, 0, 2.0), Layer("c", 1, 0, 1.0)]
+        >>> [(bucket.values, bucket.ready) for bucket in Profile(layers).buckets(most=60)]
+        [(21, 3.0), (10, 5.0)]
+        """
+        found: list[Bucket] = []
+        values, ready, forward, start = 0, 0.0, 0.0, 0.0
+        for layer in reversed(self.layers):
+            own = layer.low_rank if low_rank and layer.low_rank is not None else layer.parameters
+            values, ready, forward = values + own, ready + layer.backward, forward + layer.forward
+            if values * width >= most or layer is self.layers[0]:
+                found.append(Bucket(values, ready, forward, ready - start))
+                values, forward, start = 0, 0.0, ready
+        return found
+
+
+def balanced(costs: Sequence[float], parts: int) -> list[tuple[int, int]]:
+    """Where to cut a row of costs so that the most expensive part is as cheap as can be.
+
+    >>> balanced([1, 1, 1, 3], 2)
+    [(0, 3), (3, 4)]
+    """
+    low, high = max(costs), sum(costs)
+    for _ in range(60):
+        middle = (low + high) / 2
+        if len(_cuts(costs, middle, parts)) <= parts + 1:
+            high = middle
+        else:
+            low = middle
+    return list(pairwise(_cuts(costs, high, parts)))
+
+
+def _cuts(costs: Sequence[float], most: float, parts: int) -> list[int]:
+    """Fill part after part up to the most that it may cost, leaving one layer for each to come."""
+    cuts, filled, tolerance = [0], 0.0, 1e-12 * sum(costs)
+    for place, cost in enumerate(costs):
+        left = len(costs) - place
+        needed = parts - len(cuts)  # parts that have to begin from here on
+        if place > cuts[-1] and (filled + cost > most + tolerance or left <= needed):
+            cuts.append(place)
+            filled = 0.0
+        filled += cost
+    return [*cuts, len(costs)]

@@ -1,0 +1,100 @@
+"""Recommendation: which strategy, on how many workers, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from farandole.planning import constants
+from farandole.planning.strategies import INEXACT, STRATEGIES
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What to do, and the reason in a sentence or two."""
+
+    strategy: str | None
+    """None: nothing fits."""
+    workers: int
+    reason: str
+
+    def __str__(self) -> str:
+        if self.strategy is None:
+            return self.reason
+        plural = "" if self.workers == 1 else "s"
+        return f"{self.strategy} on {self.workers:,} worker{plural}: {self.reason}"
+
+
+def recommend(table: pd.DataFrame, memory: float | None, crossing: float) -> Recommendation:
+    """The most workers that are worth it, and there the simplest strategy that is about fastest.
+
+    Args:
+        table: of a plan.
+        memory: bytes that a worker has, if that is known.
+        crossing: workers from which on a ring's latency outweighs its bytes.
+    """
+    exact = table[~table["strategy"].isin(INEXACT)]
+    fitting = exact if memory is None else exact[exact["memory"] <= memory]
+    if fitting.empty:
+        least = exact.nsmallest(1, "memory").iloc[0]
+        return Recommendation(None, int(least["workers"]), _nothing(least, memory or 0.0))
+    worthy = fitting[_useful(fitting) >= constants.WORTH_IT]
+    workers = int((worthy if len(worthy) else fitting.nsmallest(1, "seconds"))["workers"].max())
+    here = fitting[fitting["workers"] == workers].set_index("strategy")
+    chosen = _simplest(here["seconds"])
+    reason = _reason(here.loc[[chosen]].iloc[0], _crowded_out(exact, workers, chosen, memory))
+    largest = int(table["workers"].max())
+    return Recommendation(chosen, workers, reason + _beyond(fitting, workers, largest, crossing))
+
+
+def _useful(table: pd.DataFrame) -> pd.Series[float]:
+    """Efficiency after what failures take."""
+    return table["efficiency"] * (1 - table["lost"])
+
+
+def _simplest(seconds: pd.Series[float]) -> str:
+    """The first of the list that no later one clearly beats."""
+    names = [name for name in STRATEGIES if name in seconds.index]
+    return next(n for n in names if seconds.min() >= constants.CLEARLY * seconds[n])
+
+
+def _crowded_out(exact: pd.DataFrame, workers: int, chosen: str, memory: float | None) -> str:
+    """What would be simpler, but doesn't fit."""
+    names = list(STRATEGIES)
+    simpler = exact[(exact["workers"] == workers) & (exact["memory"] > (memory or float("inf")))]
+    tight = [n for n in simpler["strategy"] if names.index(n) < names.index(chosen)]
+    return f"{tight[0]} doesn't fit into {(memory or 0) / 1e9:.3g} GB, and " if tight else ""
+
+
+def _reason(row: pd.Series[float], before: str) -> str:
+    what = "this is the fastest that does" if before else "the fastest that is exact"
+    words = f"{before}{what}, at {row['efficiency']:.0%} of perfect scaling"
+    money = row.get("money")
+    paid = f" and {money:,.2f} an epoch" if money is not None else ""
+    return f"{words}, {_time(row['seconds'])} a step{paid}."
+
+
+def _beyond(fitting: pd.DataFrame, workers: int, largest: int, crossing: float) -> str:
+    if workers >= largest:
+        return ""
+    rest = fitting[fitting["workers"] > workers]
+    words = ""
+    if len(rest):
+        best, left = int(rest["workers"].min()), float(_useful(rest).max())
+        words = f" From {best:,} workers on, at most {left:.0%} is left."
+    if crossing < largest:
+        words += f" Beyond about {crossing:,.0f} the ring's latency outweighs its bytes."
+    return words
+
+
+def _nothing(least: pd.Series[float], memory: float) -> str:
+    return (
+        f"Nothing fits into {memory / 1e9:.3g} GB a worker: {least['strategy']} on "
+        f"{int(least['workers']):,} workers needs least, {least['memory'] / 1e9:.3g} GB. Use more "
+        "workers, fewer rows a worker, or workers with more memory."
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"

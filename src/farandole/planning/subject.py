@@ -1,0 +1,112 @@
+"""Subject: the network that a plan is for, by whatever it is called, and rows to try it on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from farandole.artifact import Artifact, Signature
+from farandole.errors import InputError
+from farandole.networks.declared import ragged_axes
+from farandole.networks.mlp import MLP
+from farandole.ragged import Ragged
+
+_KINDS = (
+    'a torch.nn.Module, the folder of a saved network, "mlp:784,100,10", or "module:function" with '
+    "a function that makes one"
+)
+
+
+class Subject(NamedTuple):
+    """A network, and what it takes, if that is known."""
+
+    network: nn.Module
+    signature: Signature | None = None
+
+
+def find(network: Any) -> Subject:
+    """The network that is meant.
+
+    >>> find("mlp:4,3").network.layers
+    (4, 3)
+    """
+    if isinstance(network, nn.Module):
+        return Subject(network)
+    if isinstance(network, str | os.PathLike):
+        return _named(os.fspath(network))
+    inner, signature = getattr(network, "network", None), getattr(network, "signature", None)
+    if isinstance(inner, nn.Module):
+        return Subject(inner, signature if isinstance(signature, Signature) else None)
+    raise InputError(f"network must be {_KINDS}. Received: {type(network).__name__}")
+
+
+def rows_of(subject: Subject, rows: int, shape: Sequence[int] | None) -> list[Any]:
+    """What `forward` takes for so many rows, all zero.
+
+    >>> [tuple(argument.shape) for argument in rows_of(find("mlp:4,3"), 8, None)]
+    [(8, 4)]
+    """
+    network, signature = subject
+    if shape is None and signature is not None:
+        return list(signature.example(rows=rows))
+    known = tuple(shape) if shape is not None else _guess(network)
+    kind = _dtype(network)
+    axes = ragged_axes(network)
+    is_image = len(known) == 3 and known[0] == getattr(network, "channels", None)
+    if axes is None or is_image:
+        return [torch.zeros((rows, *known), dtype=kind)]
+    return [Ragged.of([torch.zeros(known, dtype=kind)] * rows, axes=axes[0])]
+
+
+def _named(name: str) -> Subject:
+    kind, _, rest = name.partition(":")
+    if kind.lower() == "mlp":
+        try:
+            return Subject(MLP([int(width) for width in rest.split(",")]))
+        except ValueError as error:
+            raise InputError(
+                f'network="mlp:…" needs widths: {error}. Received: {name!r}'
+            ) from error
+    if Path(name).is_dir():
+        inner = Path(name) / "network"
+        artifact = Artifact.load(inner if inner.is_dir() else name)
+        return Subject(artifact.network, artifact.signature)
+    if rest:
+        return _made(kind, rest, name)
+    raise InputError(f"network must be {_KINDS}. There is no folder {name!r}.")
+
+
+def _made(module: str, function: str, name: str) -> Subject:
+    try:
+        made = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"network={name!r} can't be found: {error}") from error
+    found = made() if callable(made) and not isinstance(made, nn.Module) else made
+    if not isinstance(found, nn.Module):
+        raise InputError(f"{name} must give a torch.nn.Module. It gave: {type(found).__name__}")
+    return Subject(found)
+
+
+def _guess(network: nn.Module) -> tuple[int, ...]:
+    """Only a linear layer says all there is to know."""
+    first = next((m for m in network.modules() if any(True for _ in m.parameters(False))), None)
+    if isinstance(first, nn.Linear):
+        return (first.in_features,)
+    kind = type(first or network).__name__
+    raise InputError(
+        f"The network begins with {kind}, which doesn't say how large a row is. Give its shape: "
+        "shape=(3, 224, 224), or --shape 3,224,224."
+    )
+
+
+def _dtype(network: nn.Module) -> torch.dtype:
+    first = next((m for m in network.modules() if any(True for _ in m.parameters(False))), None)
+    if isinstance(first, nn.Embedding):
+        return torch.int64
+    return next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)

@@ -1,0 +1,178 @@
+"""Passes through a network that is parted by layers: all workers of a copy take each together.
+
+Each worker brings its own rows. The first stage gets the features of all of them, the last one the
+labels and weights, and only that one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from farandole.errors import InputError
+from farandole.parallel.pipe import Pipe
+from farandole.training.losses import Loss
+from farandole.training.metrics import Tally
+from farandole.training.step import Batch
+
+_NEEDS_ROWS = (
+    "A pipeline fills up batches with rows that don't count, so it needs a loss for each row: let "
+    'the loss return a tensor with one value a row (reduction="none"), not their mean.'
+)
+
+
+@dataclass(frozen=True)
+class _Round:
+    """As many rows as go through at once."""
+
+    count: int
+    """How many of them are new; the others only fill up, and have no weight."""
+    features: torch.Tensor | None
+    targets: list[torch.Tensor]
+    weights: torch.Tensor | None
+
+    @property
+    def own_weights(self) -> torch.Tensor | None:
+        """Those of new rows."""
+        return None if self.weights is None else self.weights[: self.count]
+
+
+class PipedStepper:
+    """Forward and backward passes of one stage, together with the other stages."""
+
+    is_joint = True
+
+    def __init__(
+        self, pipe: Pipe, loss: Loss, precision: str, device: str, batch_size: int
+    ) -> None:
+        self._pipe = pipe
+        self._loss = loss
+        self._device = device.split(":")[0]
+        self._bfloat16 = precision == "bfloat16"
+        self._round: _Round | None = None
+        self._norms = [one for one in pipe.part.modules() if isinstance(one, _BatchNorm)]
+        share = -(-batch_size // pipe.replicas)
+        # Copies don't get exactly the same share of each batch.
+        room = share if pipe.replicas == 1 else share + share // 8 + 1
+        pipe.open(room, self._micro_loss, self.autocast)
+
+    def learn(self, batch: Batch, tally: Tally) -> tuple[float, float]:
+        """Add the gradients of all workers' rows; loss and weight, on the last stage."""
+        loss = weight = 0.0
+        for some in self._rounds(batch):
+            self._round = some
+            with self._normalised(some.count):
+                output, more = self._pipe.learn(some.features)
+            self._round = None
+            if self._pipe.is_last:
+                loss, weight = loss + more, weight + _count(some, output, more, tally)
+        return loss, weight
+
+    def evaluate(self, batch: Batch, tally: Tally) -> None:
+        """Only count."""
+        for some in self._rounds(batch):
+            output = self._pipe.apply(some.features)
+            if self._pipe.is_last:
+                with torch.no_grad():
+                    loss = self._summed(output, some, slice(None))
+                _count(some, output, float(loss), tally)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The precision of forward passes."""
+        if self._bfloat16:
+            return torch.autocast(self._device, dtype=torch.bfloat16)
+        return nullcontext()
+
+    @contextmanager
+    def _normalised(self, count: int) -> Iterator[None]:
+        """One value has no statistics, however often it is there: those before it stand in."""
+        single = count == 1 or self._pipe.capacity == self._pipe.micro_batches
+        norms = [norm for norm in self._norms if norm.training] if single else []
+        hooks = [norm.register_forward_pre_hook(_rest_if_single) for norm in norms]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for norm in norms:
+                norm.train()
+
+    def _rounds(self, batch: Batch) -> Iterator[_Round]:
+        """The rows of all workers, as many at a time as go through; filled up with old ones."""
+        counts = self._pipe.counts(batch.rows)
+        total, most = sum(counts), self._pipe.capacity
+        if total == 0:
+            return
+        assert all(isinstance(argument, torch.Tensor) for argument in batch.arguments)
+        features: Any = batch.arguments
+        weights = [] if batch.weights is None else [batch.weights]
+        here = self._pipe.bring(features, [*batch.targets, *weights], counts)
+        for start in range(0, total, most):
+            count = min(most, total - start)
+            rows = start + torch.arange(most) % count
+            taken = [tensor[rows.to(tensor.device)] for tensor in here]
+            if self._pipe.is_first:
+                yield _Round(count, taken[0], [], None)
+            elif self._pipe.is_last:
+                targets = taken[: len(batch.targets)]
+                yield _Round(count, None, targets, taken[-1] if weights else None)
+            else:
+                yield _Round(count, None, [], None)
+
+    def _micro_loss(self, output: Any, numbers: torch.Tensor) -> torch.Tensor:
+        """The summed loss of one micro-batch, which has these rows of the round."""
+        assert self._round is not None
+        return self._summed(output, self._round, numbers)
+
+    def _summed(self, output: Any, some: _Round, rows: torch.Tensor | slice) -> torch.Tensor:
+        with self.autocast():
+            losses = self._loss.rows(output, [target[rows] for target in some.targets])
+        if losses.dim() == 0:
+            raise InputError(_NEEDS_ROWS)
+        new = torch.arange(len(some.targets[0]), device=losses.device)[rows] < some.count
+        if some.weights is not None:
+            new = new * some.weights[rows]
+        return (losses * new.to(losses.dtype)).sum()
+
+
+def check_loss(pipe: Pipe, loss: Loss, example: Batch) -> None:
+    """Raise for a loss that gives but one number for many rows: some of them must not count."""
+    if loss.callable is None:
+        return
+    outputs = [torch.zeros((example.rows, *form.shape), dtype=form.dtype) for form in pipe.answer]
+    targets = [target.cpu() for target in example.targets]
+    try:
+        found = loss.rows(outputs[0] if len(outputs) == 1 else tuple(outputs), targets)
+    except Exception:  # it may dislike zeros for reasons of its own
+        return
+    if found.dim() == 0:
+        raise InputError(_NEEDS_ROWS)
+
+
+def _count(some: _Round, output: Any, loss: float, tally: Tally) -> float:
+    """Count the new rows; their weight."""
+    targets = [target[: some.count] for target in some.targets]
+    weights = some.own_weights
+    weight = float(some.count) if weights is None else float(weights.sum())
+    tally.add(loss, weight, _first(output, some.count), targets, weights)
+    return weight
+
+
+def _rest_if_single(norm: nn.Module, arguments: tuple[torch.Tensor]) -> None:
+    """A single row may well have many values: an image has pixels."""
+    assert isinstance(norm, _BatchNorm)
+    rows = arguments[0]
+    norm.train(rows.numel() // len(rows) > norm.num_features)
+
+
+def _first(output: Any, rows: int) -> Any:
+    """The first rows of an output, or of each of several."""
+    if isinstance(output, tuple | list):
+        return tuple(one[:rows] for one in output)
+    return output[:rows]

@@ -1,0 +1,153 @@
+"""Ways to train through a pipeline, each to be compared with one process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import nn
+
+from farandole.data import Columns
+from farandole.data.source import local_source
+from farandole.networks import MLP
+from farandole.parallel.base import Strategy
+from farandole.training.examination import storage_for
+from farandole.training.recipe import Recipe
+from farandole.training.worker import Outcome, TrainingJob, load, work
+from farandole.world import World
+
+ROWS = 93
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network, rows for it, and how it is trained."""
+
+    network: Callable[[], nn.Module]
+    recipe: dict[str, Any] = field(default_factory=dict)
+    features: str = "x"
+    weight: str | None = None
+    rows: int = ROWS
+    rtol: float = 1e-6
+    trace: bool = False
+    """Whether to record passes; there is no validation then."""
+
+
+class Wrapper(nn.Module):
+    """A network around a chain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = plain()
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.body(rows)
+        return found
+
+
+class Mean(nn.Module):
+    """Of the words of a text."""
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return words.mean(1)
+
+
+class Twice(nn.Module):
+    """Two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.one(rows), self.other(rows)
+
+
+def both(output: Any, label: torch.Tensor) -> torch.Tensor:
+    """A loss of two outputs, one value a row."""
+    losses = [nn.functional.cross_entropy(one, label, reduction="none") for one in output]
+    return losses[0] + 2 * losses[1]
+
+
+def plain() -> nn.Sequential:
+    layers = nn.Linear(6, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.ReLU(inplace=True)
+    return nn.Sequential(*layers, nn.Linear(8, 3))
+
+
+def words() -> nn.Sequential:
+    return nn.Sequential(nn.Embedding(7, 8), Mean(), nn.Linear(8, 8), nn.Linear(8, 3))
+
+
+def images() -> nn.Sequential:
+    """A boundary that isn't contiguous is no boundary that can't be sent."""
+    layers = nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 1), nn.Flatten(), nn.Linear(24, 8)
+    return nn.Sequential(*layers, nn.Tanh(), nn.Linear(8, 3))
+
+
+def normal() -> nn.Sequential:
+    """Its statistics are plain means over micro-batches."""
+    return nn.Sequential(nn.BatchNorm1d(6, momentum=None), nn.Linear(6, 8), nn.Linear(8, 3))
+
+
+NORMALISED = "normalised"
+SUBJECTS = {
+    NORMALISED: Subject(normal, rows=33, trace=True),
+    "plain": Subject(plain, {"optimizer": "sgd", "clip_norm": 0.05}, trace=True),
+    "wrapped": Subject(Wrapper, {"optimizer": "sgd", "clip_value": 0.01}),
+    "perceptron": Subject(lambda: MLP([6, 8, 8, 8, 3], activation="tanh", residual=True, seed=1)),
+    "row weights": Subject(plain, weight="weight"),
+    "class weights": Subject(plain, {"class_weights": [1.0, 2.0, 5.0]}, weight="weight"),
+    "words": Subject(words, features="words"),
+    "images": Subject(images),
+    "two outputs": Subject(
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), Twice()),
+        {"loss": both, "metrics": []},
+    ),
+    "frozen": Subject(plain, {"freeze": ["0"], "learning_rates": {"2": 0.02}}),
+    "rates": Subject(plain, {"learning_rates": {"0": 0.05, "4": 0.001}}),
+    "few rows": Subject(plain, rows=5),
+    "one large batch": Subject(plain, {"batch_size": 1000}),
+    "small batches": Subject(plain, {"batch_size": 3, "max_steps": 12}),
+    "patience": Subject(plain, {"patience": 1, "learning_rate": 0.5, "epochs": 6}),
+    "half precision": Subject(plain, {"precision": "bfloat16"}, rtol=0.03),
+}
+
+
+def table(rows: int) -> pa.Table:
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, rows)
+    values = random.normal(size=(rows, 6)) + labels[:, None]
+    tokens = (random.integers(0, 5, (rows, 4)) + labels[:, None]).ravel()
+    return pa.table(
+        {
+            "x": pa.FixedSizeListArray.from_arrays(values.ravel(), 6),
+            "words": pa.FixedSizeListArray.from_arrays(tokens, 4),
+            "label": labels,
+            "weight": random.random(rows) * 2,
+        }
+    )
+
+
+def trained(name: str, strategy: Strategy, world: World) -> Outcome:
+    """Train one of the subjects in the ring that is there."""
+    subject = SUBJECTS[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        network = copy.deepcopy(subject.network()).double()
+    columns = Columns((subject.features,), ("label",), subject.weight, None)
+    options = {"epochs": 3, "batch_size": 16, "learning_rate": 0.01, **subject.recipe}
+    source = local_source(table(subject.rows), shuffle=True)
+    storage = storage_for(network, columns, source.schema())
+    validation = None if subject.trace else 0.25
+    job = TrainingJob(
+        network, Recipe(**options), columns, source, storage, strategy, validation, subject.trace
+    )
+    outcome = work(job, world, load(job, world.rank, world.size, iter(())))
+    if outcome.refusal is not None:
+        raise outcome.refusal
+    return outcome
