@@ -50,11 +50,11 @@ def calibrated(way: str, seconds: dict[Cell, float]) -> Cluster:
     cores = os.cpu_count() or 1
     best = (math.log(1e-4), math.log(1e9), math.log(cores))
     spread = (math.log(100.0), math.log(30.0), math.log(3.0))
-    for _ in range(6):
-        axes = [np.linspace(b - s, b + s, 9) for b, s in zip(best, spread, strict=True)]
+    for _ in range(7):
+        axes = [np.linspace(b - s, b + s, 6) for b, s in zip(best, spread, strict=True)]
         grid = np.array(np.meshgrid(*axes)).reshape(3, -1).T
         best = tuple(min(grid, key=lambda point: _error(way, known, point)))
-        spread = tuple(s / 3 for s in spread)
+        spread = tuple(s / 2.5 for s in spread)
     return host(1, *np.exp(best))
 
 

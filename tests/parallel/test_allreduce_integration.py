@@ -6,7 +6,7 @@ from torch import nn
 
 import farandole
 from farandole.parallel import AllReduce, Collective, Totals
-from farandole.parallel.shared_memory import SharedMemory
+from farandole.parallel.shared_memory.summation import SharedMemory
 from farandole.parallel.transport import choose
 from farandole.testing.strategy_contract import CHECKS, check_all
 from farandole.testing.training_contract import CASES, check_training

@@ -10,10 +10,10 @@ from farandole.parallel.base import Strategy, Synchronizer, Totals
 from farandole.parallel.compression import Compression, Half, PowerSGD, TopK
 from farandole.parallel.hybrid import Hybrid
 from farandole.parallel.local_sgd import DiLoCo, LocalSGD
-from farandole.parallel.pipeline import Naive, Pipeline
+from farandole.parallel.pipeline.strategy import Naive, Pipeline
 from farandole.parallel.ring import Ring
-from farandole.parallel.server import ParameterServer
-from farandole.parallel.sharded import Sharded
+from farandole.parallel.server.strategy import ParameterServer
+from farandole.parallel.sharded.strategy import Sharded
 from farandole.parallel.summation import Collective, Summation
 
 __all__ = [

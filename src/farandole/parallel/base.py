@@ -14,7 +14,7 @@ from farandole.errors import InputError
 from farandole.world import World
 
 if TYPE_CHECKING:
-    from farandole.parallel.pipe import Pipe
+    from farandole.parallel.pipeline.pipe import Pipe
 
 State = dict[str, torch.Tensor]
 

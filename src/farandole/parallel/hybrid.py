@@ -10,7 +10,7 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer
-from farandole.parallel.pipeline import Pipeline
+from farandole.parallel.pipeline.strategy import Pipeline
 from farandole.world import World
 
 

@@ -43,7 +43,7 @@ def _wants_shared_memory(name: str, world: World) -> bool:
 
 
 def _shared_memory(world: World) -> Summation | None:
-    from farandole.parallel.neighbours import join
+    from farandole.parallel.shared_memory.neighbours import join
 
     return join(world)
 

@@ -104,16 +104,18 @@ def _trainable(network: nn.Module) -> list[nn.Parameter]:
 
 
 def _adam(parameters: Sequence[nn.Parameter]) -> Callable[[], None]:
-    """What Adam does to all parameters, on one flat tensor, and no more than that."""
+    """One fused step of Adam for all parameters, as training makes it.
+
+    The function, since the first optimizer object of a process imports torch's compiler.
+    """
+    from torch.optim.adam import adam
+
     flat, average, squares = torch.zeros(3, sum(parameter.numel() for parameter in parameters))
-    gradient = torch.full_like(flat, 0.1)
-
-    def move() -> None:
-        average.lerp_(gradient, 0.1)
-        squares.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        flat.addcdiv_(average, squares.sqrt().add_(1e-8), value=-0.001)
-
-    return move
+    gradient, steps = torch.full_like(flat, 0.1), torch.zeros(())
+    return partial(
+        adam, [flat], [gradient], [average], [squares], [], [steps], fused=True, amsgrad=False,
+        beta1=0.9, beta2=0.999, lr=1e-3, weight_decay=0.0, eps=1e-8, maximize=False,
+    )  # fmt: skip
 
 
 def _layers(network: nn.Module) -> dict[str, nn.Module]:

@@ -96,8 +96,10 @@ def _summed(case: Case, by: Collective, width: float, *, low_rank: bool = False)
     return summed(case.profile, buckets, by.whole, width, case.late)
 
 
-def _low_rank(case: Case) -> Price:
+def _low_rank(case: Case) -> Price | None:
     """PowerSGD sends two thin matrices, one after the other, and remembers what it left out."""
+    if all(layer.low_rank is None for layer in case.profile.layers):
+        return None
     by = hierarchical_collective(case.workers, case.cluster)
     halves = Collective(_in_two(by.reduce), _in_two(by.gather))
     seconds = _summed(case, halves, case.width, low_rank=True)

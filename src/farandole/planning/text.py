@@ -63,7 +63,9 @@ def _table(title: str, heads: Sequence[str]) -> Table:
     from rich import box
     from rich.table import Table
 
-    text = Table(title=title, title_justify="left", box=box.SIMPLE)
+    text = Table(
+        title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False
+    )
     text.add_column("strategy", no_wrap=True)
     for head in heads:
         text.add_column(head, justify="right", no_wrap=True)

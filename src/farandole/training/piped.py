@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from farandole.errors import InputError
-from farandole.parallel.pipe import Pipe
+from farandole.parallel.pipeline.pipe import Pipe
 from farandole.training.losses import Loss
 from farandole.training.metrics import Tally
 from farandole.training.step import Batch

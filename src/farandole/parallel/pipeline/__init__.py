@@ -1,0 +1,5 @@
+"""Networks parted by layers: one stage a worker."""
+
+from farandole.parallel.pipeline.strategy import Naive, Pipeline
+
+__all__ = ["Naive", "Pipeline"]

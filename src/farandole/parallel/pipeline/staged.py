@@ -1,0 +1,90 @@
+"""StagedGradients: a network that is parted by layers, kept in step with its copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from farandole.parallel.base import State, Totals, average_buffers
+from farandole.parallel.flat import FlatGradients
+from farandole.parallel.pipeline.grid import Grid
+from farandole.parallel.pipeline.pipe import Pipe
+from farandole.parallel.summation import Collective
+from farandole.parallel.trace import span
+from farandole.world import World
+
+
+class StagedGradients(FlatGradients):
+    """One stage's gradients, summed over the workers that have the same stage of other copies.
+
+    Loss and weight are known to last stages only, so totals are summed over everybody.
+    """
+
+    is_joint = True
+
+    def __init__(self, pipe: Pipe, grid: Grid, world: World, owners: Mapping[str, int]) -> None:
+        super().__init__(pipe.part, world, Collective(grid.replicas, grid.peers))
+        self.pipe = pipe
+        self._grid = grid
+        self._owners = owners
+
+    @property
+    def sent(self) -> int:
+        """Gradients to other copies, and rows, activations and their gradients to neighbours."""
+        assert self.pipe is not None
+        return self._summation.sent + self.pipe.sent
+
+    def finish(self, mine: Totals) -> Totals:
+        """Sum over copies, then divide by the global weight."""
+        values = [mine.loss, mine.weight, float(mine.interrupted), float(mine.expired)]
+        sums = self.reduce_sums(torch.tensor(values, dtype=torch.float64))
+        loss, weight, interrupted, expired = sums.tolist()
+        if self._grid.replicas > 1:
+            with span("sum"):
+                self._sum()
+        if weight > 0:
+            for flat in self._flats.values():
+                flat.div_(weight)
+        return Totals(loss, weight, interrupted > 0, expired > 0)
+
+    def clip_norm(self, most: float) -> None:
+        """Scale down to a norm that is taken over all stages."""
+        parameters = list(self.network.parameters())
+        own = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        square = own.double().square()
+        dist.all_reduce(square, group=self._grid.group)
+        nn.utils.clip_grads_with_norm_(parameters, most, square.sqrt().to(own.dtype))
+
+    def settle(self, rows: int) -> None:
+        """Average running statistics over copies, by the rows that each copy has seen."""
+        seen = torch.tensor([rows], dtype=torch.float64, device=self.world.device)
+        dist.all_reduce(seen, group=self._grid.group)
+        if self._grid.replicas > 1:
+            average_buffers(self.network, self.world, int(seen), self._grid.peers)
+
+    def gather(self, whole: nn.Module) -> State | None:
+        """Bring the stages of the first copy to the leader, tensor by tensor."""
+        if self._grid.replica > 0:
+            return None
+        mine, found = self.network.state_dict(), {}
+        for name, like in whole.state_dict().items():
+            owner = self._owners[name]
+            value = mine[name].detach().contiguous() if name in mine else torch.empty_like(like)
+            if self.world.is_leader:
+                if owner > 0:
+                    value = value.contiguous()
+                    dist.recv(value, src=owner)
+                found[name] = value.cpu()
+            elif owner == self._grid.index:
+                dist.send(value, dst=0)
+        return found if self.world.is_leader else None
+
+    def close(self) -> None:
+        """Let go of gradients, and of what holds the ring."""
+        super().close()
+        if self.pipe is not None:
+            self.pipe.close()
+        self._grid.close()

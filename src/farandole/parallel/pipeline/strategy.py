@@ -1,0 +1,206 @@
+"""Pipeline: each worker has some layers, and micro-batches follow one another through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from farandole.errors import InputError
+from farandole.networks.declared import ragged_axes
+from farandole.parallel.base import Synchronizer, start_alike
+from farandole.parallel.flat import FlatGradients
+from farandole.parallel.normalization import SynchronizedBatchNorm
+from farandole.parallel.pipeline.chain import Layer, chain_of, check_untied, pass_through
+from farandole.parallel.pipeline.cost import agreed_costs
+from farandole.parallel.pipeline.grid import Grid
+from farandole.parallel.pipeline.part import Part, emptied
+from farandole.parallel.pipeline.pipe import Form, Pipe
+from farandole.parallel.pipeline.split import at_names, balanced, check_enough, check_stages
+from farandole.parallel.pipeline.staged import StagedGradients
+from farandole.parallel.pipeline_schedule import pipeline
+from farandole.parallel.summation import Collective
+from farandole.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """Model parallelism by layers, for a network that is a chain (an nn.Sequential, or an MLP).
+
+    A batch is parted into micro-batches, so that all stages have something to do at the same time.
+    Gradients are those of the whole batch. What depends on more than one row doesn't see all of
+    them: batch normalisation takes the statistics of a micro-batch, some of whose rows may be there
+    twice to fill it up. Dropout draws other numbers than one process would.
+
+    Args:
+        stages: how many workers share the network; None for all there are.
+        micro_batches: of a batch. More of them leave less idle time, and are less work each.
+        schedule: "gpipe" (all forward, then all back) or "1f1b" (back as soon as can be, which
+            keeps fewer activations; it needs as many micro-batches as stages).
+        split_at: names of the layers at which the second and later stages begin. By default,
+            layers are timed, and parted so that the slowest stage is as fast as can be.
+
+    >>> Pipeline(schedule="1f1b").check(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), workers=2)
+    """
+
+    name: ClassVar[str] = "pipeline"
+    is_exact: ClassVar[bool] = False
+    is_whole: ClassVar[bool] = False
+
+    stages: int | None = None
+    micro_batches: int = 4
+    schedule: str = "gpipe"
+    split_at: Sequence[str] | None = None
+
+    def check(self, network: nn.Module, workers: int) -> None:
+        """Raise for numbers that don't fit, and for a network that can't be parted."""
+        self._check_numbers(workers)
+        if workers == 1:
+            return
+        _check_network(network)
+        layers = chain_of(network)
+        check_untied(layers)
+        check_enough(layers, workers)
+        if self.split_at is not None:
+            check_stages(layers, self._named_starts(layers, workers))
+
+    def attach(self, network: nn.Module, world: World, example: Sequence[Any] = ()) -> Synchronizer:
+        """Keep one stage of the network, and drop the others."""
+        return self.attach_replicated(network, world, example, replicas=1)
+
+    def attach_replicated(
+        self, network: nn.Module, world: World, example: Sequence[Any] = (), *, replicas: int
+    ) -> Synchronizer:
+        """The same with several copies of the network, each on neighbours of its own."""
+        workers = world.size // replicas
+        self.check(network, workers)
+        start_alike(network, world)
+        if world.size == 1:  # nothing to part
+            return FlatGradients(network, world, Collective(1))
+        layers = chain_of(network)
+        values = pass_through(layers, network, example)
+        starts = self._starts(layers, values, world, workers)
+        return self._staged(layers, values, starts, world, Grid(world, replicas))
+
+    def _staged(
+        self,
+        layers: Sequence[Layer],
+        values: Sequence[Any],
+        starts: Sequence[int],
+        world: World,
+        grid: Grid,
+    ) -> StagedGradients:
+        bounds = list(pairwise([*starts, len(layers)]))
+        start, end = bounds[grid.index]
+        last = values[-1] if isinstance(values[-1], tuple | list) else [values[-1]]
+        answer = [Form.of(one) for one in last]
+        given = answer if end == len(layers) else [Form.of(values[end])]
+        part = Part(layers[start:end], None if end == len(layers) else given[0].dtype)
+        kept = set(part.parameters()) | set(part.buffers())
+        emptied([layer for layer in layers if kept.isdisjoint(layer.module.parameters())])
+        pipe = Pipe(
+            part,
+            grid,
+            Form.of(values[start]),
+            given,
+            answer,
+            micro_batches=self.micro_batches,
+            schedule=self.schedule,
+            device=world.device,
+        )
+        owners = {
+            f"{layer.name}.{name}": stage
+            for stage, (begin, stop) in enumerate(bounds)
+            for layer in layers[begin:stop]
+            for name in layer.module.state_dict()
+        }
+        return StagedGradients(pipe, grid, world, owners)
+
+    def _starts(
+        self, layers: Sequence[Layer], values: Sequence[Any], world: World, workers: int
+    ) -> list[int]:
+        """Where stages begin, the same on all workers."""
+        check_enough(layers, workers, frozen=True)
+        if self.split_at is not None:
+            starts = self._named_starts(layers, workers)
+        else:
+            costs = agreed_costs(layers, values[:-1], world)
+            starts = balanced(costs, [layer.learns for layer in layers], workers)
+        check_stages(layers, starts, frozen=True)
+        for start in starts[1:]:
+            _check_boundary(layers[start].name, values[start], rows=len(values[0]))
+        return starts
+
+    def _named_starts(self, layers: Sequence[Layer], workers: int) -> list[int]:
+        names = self.split_at or ()
+        if isinstance(names, str) or len(names) != workers - 1:
+            raise InputError(
+                f"split_at must be a list with the names of {workers - 1} layers, at which stages "
+                f"2 … {workers} begin. Received: split_at={self.split_at!r}"
+            )
+        return at_names(layers, names)
+
+    def _check_numbers(self, workers: int) -> None:
+        for name in ("micro_batches", "stages"):
+            value = getattr(self, name)
+            if value is not None and not _is_positive(value):
+                raise InputError(f"{name} must be a positive integer. Received: {name}={value!r}")
+        pipeline(1, 1, self.schedule)
+        if self.stages not in (None, workers):
+            raise InputError(
+                f"A pipeline of {self.stages} stages needs {self.stages} workers. Received: "
+                f"{workers} workers. For copies of a pipeline side by side: strategy=Hybrid(data=…,"
+                f" inner=Pipeline(stages={self.stages}))."
+            )
+        if self.schedule == "1f1b" and self.micro_batches < workers:
+            raise InputError(
+                'schedule="1f1b" needs at least as many micro-batches as stages. Received: '
+                f"micro_batches={self.micro_batches} for {workers} stages. Raise micro_batches, or "
+                'use schedule="gpipe".'
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Naive(Pipeline):
+    """Layers placed on workers, and one batch at a time: only one of them works at any moment.
+
+    What a network needs that is too large for one worker, and what a pipeline is measured against.
+
+    >>> Naive().micro_batches
+    1
+    """
+
+    name: ClassVar[str] = "naive"
+
+    micro_batches: int = field(default=1, init=False)
+    schedule: str = field(default="gpipe", init=False)
+
+
+def _check_network(network: nn.Module) -> None:
+    if any(ragged_axes(network) or ()):
+        raise InputError(
+            f"{type(network).__name__} takes rows that vary in size, but a pipeline's micro-batches"
+            ' must all have one shape. Use another strategy, such as "allreduce".'
+        )
+    if any(isinstance(module, SynchronizedBatchNorm) for module in network.modules()):
+        raise InputError(
+            "Batch normalisation over all workers can't be parted by layers: a worker has its own "
+            "layers, and waits for nobody else's. Use plain batch normalisation."
+        )
+
+
+def _check_boundary(name: str, value: torch.Tensor, rows: int) -> None:
+    if not value.is_floating_point() or value.dim() == 0 or len(value) != rows:
+        raise InputError(
+            f"No stage can begin at {name!r}: what it is given isn't one row of floating-point "
+            f"numbers for each row of the batch, but {tuple(value.shape)} of {value.dtype} for "
+            f"{rows} rows. Split elsewhere with split_at=[…]."
+        )
+
+
+def _is_positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

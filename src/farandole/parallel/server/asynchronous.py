@@ -1,0 +1,227 @@
+"""Asynchronous training: servers own the parameters; workers bring gradients when they have them.
+
+Nobody waits for the slowest, until that one is `staleness` updates behind.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from farandole.errors import InputError
+from farandole.parallel.base import Synchronizer, Totals, start_alike, trainable
+from farandole.parallel.normalization import SynchronizedBatchNorm
+from farandole.parallel.server.clocks import Clocks
+from farandole.parallel.server.counter import LEAVE, PULL, PUSH, TICK, FarCounter, NearCounter
+from farandole.parallel.server.master import Master
+from farandole.parallel.server.service import Service
+from farandole.parallel.server.wishes import Wishes
+from farandole.world import World
+
+
+class Asynchronous(Synchronizer):
+    """One worker of many that train at their own pace, and perhaps a server beside it.
+
+    Args:
+        network: all of it.
+        world: the worker's.
+        servers: how many of the first workers have a server beside them.
+        staleness: how many updates a worker may be ahead of the slowest.
+    """
+
+    def __init__(self, network: nn.Module, world: World, servers: int, staleness: int) -> None:
+        super().__init__(network, world)
+        trainable(network)
+        _check_norms(network)
+        start_alike(network, world)
+        self._group = _new_group(world)
+        self._parts = split_by_size(network, servers)
+        self._heard = self._mine = Wishes()
+        self._is_adopted = self._is_started = self._is_lost = False
+        self._master: Master | None = None
+        self._service: Service | None = None
+        if world.rank < servers:
+            clocks = Clocks(world.size, staleness, world.timeout)
+            part = self._parts[world.rank]
+            self._master = Master(part, clocks, world.size, world.timeout)
+        if self._master is not None and self._group is not None:
+            self._service = Service(self._master, world, self._group)
+        self._counters: list[NearCounter | FarCounter] = []
+        self._sent = 0
+        self.refresh()
+
+    @property
+    def sent(self) -> int:
+        """Gradients to servers and, if there is one here, parameters to workers."""
+        answers = 0 if self._service is None else self._service.sent
+        return answers + self._sent + sum(counter.sent for counter in self._counters)
+
+    @property
+    def lead(self) -> int:
+        """How far ahead of the slowest anybody was, if there is a server here that knows."""
+        return 0 if self._master is None else self._master.clocks.lead
+
+    def refresh(self) -> None:
+        """Exchange the parameters that are trainable now."""
+        trainable(self.network)
+        self._sent += sum(counter.sent for counter in self._counters)
+        # The near one last: whatever has to travel goes first.
+        far = [server for server in range(len(self._parts)) if server != self.world.rank]
+        near = [self.world.rank] if self._master is not None else []
+        self._counters = [self._counter(server) for server in far + near]
+        for parameter in self.network.parameters():
+            parameter.grad = None
+        if self._service is not None:
+            self._service.refresh()
+        self._meet()
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Let the server here, if there is one, move its parameters by the same rule."""
+        self._is_adopted = True
+        if self._master is not None:
+            self._master.adopt(optimizer)
+
+    def begin(self, passes: int = 1) -> None:
+        """Zero this worker's gradients; the first time, open the server."""
+        if not self._is_started:
+            self._is_started = True
+            if self._service is not None:
+                self._service.start()
+        for parameter in self.network.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def finish(self, mine: Totals) -> Totals:
+        """Make this worker's own mean gradient; nobody waits for anybody."""
+        self._mine = Wishes(mine.interrupted, mine.expired)
+        loss = math.nan if self._heard.diverged else mine.loss
+        self._is_lost = not math.isfinite(loss)
+        if self._is_lost or not mine.weight:  # there won't be a step
+            self._exchange(TICK)
+        else:
+            for parameter in trainable(self.network):
+                assert parameter.grad is not None
+                parameter.grad.div_(mine.weight)
+        wishes = self._mine | self._heard
+        return Totals(loss, mine.weight, wishes.interrupted, wishes.expired)
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Bring the gradient to the servers, and take the parameters they have by then."""
+        if not self._is_adopted:
+            self.adopt(optimizer)
+        if self._master is not None:
+            self._master.follow(optimizer)
+        self._exchange(PUSH, [float(group["lr"]) for group in optimizer.param_groups])
+
+    def agree(self, reason: str | None) -> str | None:
+        """The reason of one whose loss is lost, or else of the first that has any."""
+        if self.world.size == 1:
+            return reason
+        is_lost = self._is_lost and reason is not None
+        answers: list[tuple[str | None, bool]] = [(None, False)] * self.world.size
+        with self._blaming():
+            for counter in self._counters:
+                counter.ask(LEAVE, Wishes(diverged=is_lost))
+            if self._is_started and self._master is not None:
+                # Not with the others: there it would not hear of a failure of its own threads.
+                self._master.clocks.wait_for_all()
+            dist.all_gather_object(answers, (reason, is_lost))
+        answers.sort(key=lambda answer: not answer[1])
+        return next((found for found, _ in answers if found is not None), None)
+
+    def settle(self, rows: int) -> None:
+        """Take the servers' parameters, when everybody's gradients are in them."""
+        self._meet()
+        if self._is_started:
+            self._exchange(PULL)
+        self._meet()  # or the first gradient of the next epoch might be in them already
+        super().settle(rows)
+
+    def close(self) -> None:
+        """End the threads, when nobody needs them any more; then drop their connections."""
+        for parameter in self.network.parameters():
+            parameter.grad = None
+        if sys.exc_info()[0] is not None:
+            return  # The process will end. To wait for the others would only hide the error.
+        if self._is_started:
+            for counter in self._counters:
+                counter.dismiss()
+            if self._service is not None:
+                self._service.end()
+        self._meet()
+        group, self._group, self._service = self._group, None, None
+        self._counters.clear()
+        if group is not None:
+            dist.destroy_process_group(group)
+
+    def _counter(self, server: int) -> NearCounter | FarCounter:
+        parameters = [p for p in self._parts[server] if p.requires_grad]
+        if server == self.world.rank:
+            assert self._master is not None
+            return NearCounter(server, parameters, self._master)
+        assert self._group is not None
+        return FarCounter(server, parameters, self._group)
+
+    def _exchange(self, kind: int, rates: Sequence[float] = ()) -> None:
+        with self._blaming():
+            for counter in self._counters:
+                counter.ask(kind, self._mine, rates)
+            for counter in self._counters:
+                self._heard |= counter.take()
+
+    def _meet(self) -> None:
+        if self.world.size > 1:
+            with self._blaming():
+                dist.barrier()
+
+    @contextmanager
+    def _blaming(self) -> Iterator[None]:
+        """Where others leave because the server here has failed, its own error is the cause."""
+        try:
+            yield
+        except RuntimeError:
+            if self._master is not None:
+                self._master.clocks.check()
+            raise
+
+
+def split_by_size(network: nn.Module, servers: int) -> list[list[nn.Parameter]]:
+    """Whole parameters for each server, so that all have about as much; what learns counts first.
+
+    >>> network = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 5))
+    >>> [[p.numel() for p in part] for part in split_by_size(network, 2)]
+    [[100], [10, 50, 5]]
+    """
+    places = {parameter: number for number, parameter in enumerate(network.parameters())}
+    loads = [0] * servers
+    parts: list[list[nn.Parameter]] = [[] for _ in range(servers)]
+    for parameter in sorted(places, key=lambda p: (not p.requires_grad, -p.numel(), places[p])):
+        lightest = loads.index(min(loads))
+        loads[lightest] += parameter.numel()
+        parts[lightest].append(parameter)
+    return [sorted(part, key=lambda p: places[p]) for part in parts]
+
+
+def _new_group(world: World) -> dist.ProcessGroup | None:
+    """Connections of their own: threads must not disturb what all workers do together."""
+    if world.size == 1:
+        return None
+    group: dist.ProcessGroup = dist.new_group(
+        backend="gloo", timeout=timedelta(seconds=world.timeout)
+    )
+    return group
+
+
+def _check_norms(network: nn.Module) -> None:
+    if any(isinstance(module, SynchronizedBatchNorm) for module in network.modules()):
+        raise InputError(
+            "sync_batch_norm lets all workers wait for each other in every pass, but asynchronous "
+            "ones don't wait. Leave it out, or use a synchronous strategy."
+        )

@@ -1,0 +1,100 @@
+"""Sharded: what a worker needs for training is split over all of them (ZeRO's stages 1 to 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from farandole.errors import InputError
+from farandole.parallel.base import Synchronizer, start_alike
+from farandole.parallel.flat import FlatGradients
+from farandole.parallel.sharded.shards import Shards
+from farandole.parallel.sharded.units import outside, units
+from farandole.parallel.sharded.zero_one import ZeroOne
+from farandole.parallel.summation import Collective
+from farandole.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharded:
+    """Data parallelism in which no two workers keep the same optimizer state.
+
+    Args:
+        stage: what is split. 1: optimizer state. 2: gradients too. 3: parameters too; each layer's
+            are gathered when it is their turn, forward and backward, and let go of again.
+
+    Stages 2 and 3 are torch's `fully_shard`. With accumulation they keep whole gradients between
+    the passes of an update, so that they are summed only once.
+
+    >>> Sharded(stage=1).is_whole, Sharded(stage=3).is_whole
+    (True, False)
+    """
+
+    stage: int = 3
+
+    name: ClassVar[str] = "sharded"
+    is_exact: ClassVar[bool] = True
+
+    @property
+    def is_whole(self) -> bool:
+        """Only in the first stage."""
+        return self.stage == 1
+
+    @property
+    def splits_tensors(self) -> bool:
+        """Whether a worker's optimizer sees only a part of each tensor."""
+        return self.stage > 1
+
+    def check(self, network: nn.Module, workers: int) -> None:
+        """Raise for a stage that isn't there, and for networks that can't be split so often."""
+        if self.stage not in (1, 2, 3):
+            raise InputError(
+                "stage must be 1 (optimizer state is split), 2 (gradients too) or 3 (parameters "
+                f"too). Received: stage={self.stage!r}"
+            )
+        if self.splits_tensors and workers > 1 and not any(map(is_lazy, network.parameters())):
+            _check_parts(network, workers)
+
+    def attach(self, network: nn.Module, world: World, example: Sequence[Any] = ()) -> Synchronizer:
+        """Copy rank 0's parameters and buffers to all, and keep this worker's part of them."""
+        return self.attach_replicated(network, world, example, replicas=1)
+
+    def attach_replicated(
+        self, network: nn.Module, world: World, example: Sequence[Any] = (), *, replicas: int
+    ) -> Synchronizer:
+        """Split over each of so many groups of neighbours; the groups have the same parameters."""
+        start_alike(network, world)
+        if world.size == 1:
+            return FlatGradients(network, world, Collective(1))
+        if self.stage == 1:  # state is split over all: that is never more than over a group
+            return ZeroOne(network, world)
+        return Shards(network, world, replicas, reshard=self.stage == 3)
+
+
+def _check_parts(network: nn.Module, workers: int) -> None:
+    for name, parameter in network.named_parameters():
+        if parameter.dim() == 0:
+            raise InputError(
+                f"The parameter {name!r} is a single number without a dimension, which can't be "
+                "sharded. Give it the shape (1,), or use Sharded(stage=1)."
+            )
+    longest = max((parameter.shape[0] for parameter in network.parameters()), default=0)
+    if longest < workers:
+        raise InputError(
+            f"The network is too small to be sharded over {workers} workers: the first dimension "
+            f"of its tensors is at most {longest}. Use at most {max(longest, 1)} workers, or "
+            'strategy="allreduce".'
+        )
+    for module in [*units(network), None]:
+        parameters = outside(network) if module is None else list(module.parameters())
+        types = {parameter.dtype for parameter in parameters}
+        if len(types) > 1:
+            where = "outside of layers" if module is None else f"of a {type(module).__name__}"
+            raise InputError(
+                f"The parameters {where} have several types ({', '.join(map(str, types))}), and "
+                "those that travel together need one. Use Sharded(stage=1), or one type."
+            )

@@ -1,0 +1,158 @@
+"""What asynchronous servers are made of, without any other process."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from farandole.errors import InputError, PeerLost
+from farandole.parallel import ParameterServer, Totals
+from farandole.parallel.normalization import SynchronizedBatchNorm
+from farandole.parallel.server.asynchronous import split_by_size
+from farandole.parallel.server.clocks import Clocks
+from farandole.parallel.server.master import Master
+from farandole.parallel.server.packet import Packet
+from farandole.world import World
+
+
+def test_a_worker_waits_for_the_slowest_and_no_longer() -> None:
+    clocks = Clocks(workers=3, staleness=2, timeout=10)
+    for _ in range(3):
+        clocks.tick(0)
+    clocks.tick(1)
+    ticked = []
+
+    def tick() -> None:
+        ticked.append(2)
+        clocks.tick(2)
+
+    threading.Timer(0.2, tick).start()
+    clocks.wait(0)
+    assert ticked
+    assert clocks.lead == 2
+
+
+def test_nobody_waits_for_one_that_has_left() -> None:
+    clocks = Clocks(workers=2, staleness=0, timeout=0.05)
+    clocks.tick(0)
+    clocks.leave(1)
+    clocks.wait(0)
+    clocks.tick(1)  # it is back, and as far
+    clocks.wait(0)
+    clocks.tick(0)
+    with pytest.raises(PeerLost, match=r"rank 1 did not come along within 0\.05 s"):
+        clocks.wait(0)
+
+
+def test_at_the_end_a_server_waits_until_all_have_left() -> None:
+    clocks = Clocks(workers=2, staleness=0, timeout=0.05)
+    clocks.leave(0)
+    with pytest.raises(PeerLost, match="rank 1 did not come along"):
+        clocks.wait_for_all()
+    clocks.leave(1)
+    clocks.wait_for_all()
+
+
+def test_an_error_wakes_those_who_wait() -> None:
+    clocks = Clocks(workers=2, staleness=0, timeout=10)
+    clocks.tick(0)
+    threading.Timer(0.1, clocks.fail, [ValueError("broken")]).start()
+    with pytest.raises(ValueError, match="broken"):
+        clocks.wait(0)
+
+
+def test_a_packet_holds_any_types() -> None:
+    dtypes = (torch.bfloat16, torch.float64, torch.float32, torch.complex128, torch.float16)
+    tensors = [torch.full((3, number + 1), number, dtype=d) for number, d in enumerate(dtypes)]
+    packet = Packet(3, tensors)
+    packet.pack([1.0, 2.0, 3.0], tensors)
+    twin = Packet(3, tensors)
+    twin.bytes.copy_(packet.bytes)
+    places = [torch.zeros_like(tensor) for tensor in tensors]
+    twin.unpack(places)
+    assert twin.numbers.tolist() == [1.0, 2.0, 3.0]
+    assert all(torch.equal(place, tensor) for place, tensor in zip(places, tensors, strict=True))
+    assert packet.size == sum(tensor.nbytes for tensor in tensors)
+
+
+def test_parameters_are_split_by_size_and_those_that_learn_count_first() -> None:
+    network = nn.Sequential(nn.Linear(100, 10), nn.Linear(10, 10), nn.Linear(10, 10))
+    network[0].requires_grad_(False)
+    parts = split_by_size(network, 2)
+    assert {p for part in parts for p in part} == set(network.parameters())
+    learning = [sum(p.numel() for p in part if p.requires_grad) for part in parts]
+    assert learning == [110, 110]
+
+
+class _Counting(torch.optim.SGD):
+    """An optimizer with an attribute that torch doesn't know, as other people's have."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=1.0)
+        self.steps = 0
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.steps += 1
+        super().step()
+
+
+@pytest.mark.parametrize("make", [_Counting, lambda p: torch.optim.Adam(p, fused=True, lr=1.0)])
+def test_a_master_moves_its_part_as_the_optimizer_would(make: Any) -> None:
+    network, twin = nn.Linear(3, 2), nn.Linear(3, 2)
+    twin.load_state_dict(network.state_dict())
+    optimizer = make(
+        [{"params": [network.weight], "lr": 1.0}, {"params": [network.bias], "lr": 1.0}]
+    )
+    master = Master([network.get_parameter("weight")], Clocks(2, 0, 1.0), workers=2, timeout=1.0)
+    master.adopt(optimizer)
+    alone = type(optimizer)(twin.parameters())
+    alone.param_groups[0]["lr"] = 0.25
+    for _ in range(3):
+        gradient = torch.randn(2, 3)
+        master.apply([gradient], [0.5, 0.5])
+        twin.weight.grad = gradient.clone()
+        alone.step()
+    place = torch.zeros(2, 3)
+    master.read([place])
+    torch.testing.assert_close(place, twin.weight.detach())
+    assert not torch.equal(network.weight, twin.weight), "the worker's own are left alone"
+
+
+def test_a_gradient_that_comes_before_the_optimizer() -> None:
+    network = nn.Linear(3, 2)
+    master = Master([network.get_parameter("weight")], Clocks(2, 0, 1.0), workers=2, timeout=5.0)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    threading.Timer(0.1, master.adopt, [optimizer]).start()
+    assert master.groups() == 1
+
+
+def test_alone_a_step_is_the_optimizers() -> None:
+    network, twin = nn.Linear(3, 1), nn.Linear(3, 1)
+    twin.load_state_dict(network.state_dict())
+    sync = ParameterServer(asynchronous=True).attach(network, World())
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
+    expected = torch.optim.Adam(twin.parameters(), lr=0.1)
+    for _ in range(3):
+        rows = torch.randn(4, 3)
+        sync.begin()
+        network(rows).square().sum().backward()
+        assert sync.finish(Totals(1.0, 4.0)) == Totals(1.0, 4.0)
+        sync.step(optimizer)
+        expected.zero_grad()
+        twin(rows).square().mean().backward()
+        expected.step()
+    sync.settle(4)
+    torch.testing.assert_close(network.weight, twin.weight)
+    assert sync.agree("why") == "why"
+    assert sync.sent == 0
+    sync.close()
+
+
+def test_normalisation_over_all_workers_is_refused() -> None:
+    network = nn.Sequential(nn.Linear(2, 2), SynchronizedBatchNorm(2))
+    with pytest.raises(InputError, match="sync_batch_norm lets all workers wait"):
+        ParameterServer(asynchronous=True).attach(network, World())

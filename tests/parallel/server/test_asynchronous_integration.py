@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+
+import farandole
+from farandole.errors import WorkerFailed
+from farandole.networks import MLP
+from farandole.parallel import ParameterServer, Totals
+from farandole.parallel.server.asynchronous import Asynchronous, split_by_size
+from farandole.world import World, current_world
+
+pytestmark = pytest.mark.integration
+
+
+def test_workers_at_their_own_pace() -> None:
+    told = farandole.run(_check_everything, num_workers=3, engine="local", timeout=60)
+    assert told == ["done"] * 3
+
+
+def _check_everything() -> str:
+    world = current_world()
+    for servers, staleness in ((1, 3), (2, 0), (3, 5)):
+        _check_staleness(world, servers, staleness)
+    _check_one_that_diverges(world)
+    _check_wishes(world)
+    _check_thaw(world)
+    return "done"
+
+
+def _attach(
+    world: World, servers: int, staleness: int
+) -> tuple[nn.Module, Asynchronous, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    strategy = ParameterServer(asynchronous=True, servers=servers, staleness=staleness)
+    sync = strategy.attach(network, world)
+    assert isinstance(sync, Asynchronous)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
+    sync.adopt(optimizer)
+    return network, sync, optimizer
+
+
+def _update(
+    network: nn.Module, sync: Asynchronous, optimizer: torch.optim.Optimizer, mine: Totals
+) -> Totals:
+    """As the loop does it; the gradient of every parameter is that of 2 rows."""
+    sync.begin()
+    if mine.weight:
+        network(torch.randn(2, 3)).square().sum().backward()
+    totals = sync.finish(mine)
+    if totals.weight and math.isfinite(totals.loss):
+        sync.step(optimizer)
+    return totals
+
+
+def _check_staleness(world: World, servers: int, staleness: int) -> None:
+    """One worker is slow, one has no rows: the others go on, but not too far."""
+    network, sync, optimizer = _attach(world, servers, staleness)
+    has_rows = world.rank != 0
+    for _ in range(12):
+        if world.rank == 2:
+            time.sleep(0.02)
+        _update(network, sync, optimizer, Totals(1.0, 2.0 * has_rows))
+    assert sync.agree(None) is None
+    sync.settle(2)
+    if world.rank < servers:
+        assert sync.lead <= staleness
+    if world.rank == 0:
+        assert sync.lead == staleness, "without rows it runs ahead as far as it may"
+    _assert_same(network)
+    assert sync.sent == _expected_bytes(network, servers, world, pushes=12 * has_rows)
+    sync.close()
+
+
+def _expected_bytes(network: nn.Module, servers: int, world: World, pushes: int) -> int:
+    """Gradients to all other servers; an answer to every update of others, and to `settle`."""
+    sizes = [4 * sum(p.numel() for p in part) for part in split_by_size(network, servers)]
+    own = sizes[world.rank] if world.rank < len(sizes) else 0
+    return pushes * (sum(sizes) - own) + own * (world.size - 1) * (12 + 1)
+
+
+def _assert_same(network: nn.Module) -> None:
+    state = torch.cat([value.double().reshape(-1) for value in network.state_dict().values()])
+    leaders = state.clone()
+    dist.broadcast(leaders, src=0)
+    assert torch.equal(state, leaders)
+
+
+def _check_one_that_diverges(world: World) -> None:
+    """Its loss is NaN: all leave, long before they would have been done."""
+    network, sync, optimizer = _attach(world, 2, 2)
+    reason = None
+    for number in range(2000):
+        loss = math.nan if world.rank == 2 and number == 5 else 1.0
+        if not math.isfinite(_update(network, sync, optimizer, Totals(loss, 2.0)).loss):
+            reason = "lost"
+            break
+    assert number < 1000
+    assert sync.agree(reason) == "lost"
+    sync.close()
+
+
+def _check_wishes(world: World) -> None:
+    """What the last one wishes reaches the others with the servers' answers."""
+    network, sync, optimizer = _attach(world, 1, 2)
+    for number in range(2000):
+        wishes = world.rank == 2 and number == 5
+        totals = _update(network, sync, optimizer, Totals(1.0, 2.0, interrupted=wishes))
+        if totals.interrupted:
+            break
+    assert number < 1000
+    assert not totals.expired
+    reasons = [None, "first", "second"]
+    assert sync.agree(reasons[world.rank]) == "first"
+    sync.close()
+
+
+def _check_thaw(world: World) -> None:
+    """Frozen parameters stay, and don't travel, until a refresh."""
+    network, sync, optimizer = _attach(world, 2, 1)
+    first = network.get_submodule("0")
+    first.requires_grad_(False)
+    sync.refresh()
+    before = network.get_parameter("0.weight").detach().clone()
+    for is_frozen in (True, False):
+        if not is_frozen:
+            first.requires_grad_(True)
+            sync.refresh()
+        for _ in range(3):
+            _update(network, sync, optimizer, Totals(1.0, 2.0))
+        sync.agree(None)
+        sync.settle(2)
+        assert torch.equal(network.get_parameter("0.weight"), before) == is_frozen
+        _assert_same(network)
+    sync.close()
+
+
+class _Failing(torch.optim.SGD):
+    """Fails in the server, which is where it is applied."""
+
+    steps = 0
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.steps += 1
+        if self.steps == 6:
+            raise ArithmeticError("no more steps")
+        super().step()
+
+
+def test_what_fails_in_a_server_is_raised_by_its_worker() -> None:
+    with pytest.raises(WorkerFailed, match="rank 0 failed: ArithmeticError: no more steps"):
+        farandole.run(_train_with_failing_server, num_workers=2, engine="local", timeout=60)
+
+
+def _train_with_failing_server() -> None:
+    world = current_world()
+    network, sync, _ = _attach(world, 1, 2)
+    optimizer = _Failing(network.parameters(), lr=0.1)
+    sync.adopt(optimizer)
+    if world.rank == 0:  # its thread works, while it waits for the other
+        sync.begin()
+        sync.agree(None)
+        return
+    for _ in range(20):
+        _update(network, sync, optimizer, Totals(1.0, 2.0))
+
+
+def test_asynchronous_training_is_as_good_on_the_digits() -> None:
+    pixels, labels = _digits()
+    order = np.random.default_rng(0).permutation(len(labels))
+    learn, test = order[:1300], order[1300:]
+    table = pd.DataFrame({"features": list(pixels[learn]), "label": labels[learn]})
+
+    def accuracy(strategy: Any, workers: int) -> float:
+        result = farandole.train(
+            MLP([64, 64, 10], seed=0), table, strategy=strategy, num_workers=workers,
+            engine="local", timeout=120, progress=False, epochs=20, batch_size=64,
+            optimizer="sgd", learning_rate=0.2, optimizer_options={"momentum": 0.9},
+            schedule="cosine", seed=0,
+        )  # fmt: skip
+        with torch.no_grad():
+            predicted = result.network(torch.from_numpy(pixels[test])).argmax(1).numpy()
+        return float((predicted == labels[test]).mean())
+
+    synchronous = accuracy(ParameterServer(), 1)  # with more, it is the same
+    assert synchronous > 0.96
+    assert accuracy(ParameterServer(asynchronous=True), 2) > synchronous - 0.01
+    assert accuracy(ParameterServer(asynchronous=True, servers=2), 3) > synchronous - 0.01
+
+
+def _digits() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    pixels, labels = load_digits(return_X_y=True)
+    return (pixels / 16).astype(np.float32), labels

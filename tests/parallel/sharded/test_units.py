@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from farandole.parallel.sharded.units import outside, units
+
+
+class Blocks(nn.Module):
+    """Layers in a list, and some beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entry = nn.Linear(4, 4)
+        self.blocks = nn.ModuleList([nn.Linear(4, 4), nn.ModuleList([nn.Linear(4, 2)]), nn.ReLU()])
+        self.scale = nn.Parameter(torch.ones(1))
+
+
+def test_children_of_a_sequential_are_units() -> None:
+    network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Sequential(nn.Linear(3, 3)))
+    assert units(network) == [network[0], network[2][0]]
+    assert outside(network) == []
+
+
+def test_blocks_of_a_list_are_units_and_the_rest_goes_with_the_network() -> None:
+    network = Blocks()
+    assert units(network) == [network.blocks[0], network.blocks[1][0]]
+    assert set(outside(network)) == {network.scale, *network.entry.parameters()}
+
+
+def test_a_network_without_a_sequence_is_one_unit() -> None:
+    network = nn.Bilinear(2, 2, 2)
+    assert units(network) == []
+    assert outside(network) == list(network.parameters())
+
+
+def test_what_is_inside_of_a_unit_stays_with_it() -> None:
+    layer = nn.TransformerEncoderLayer(4, 1)
+    assert units(nn.Sequential(layer)) == [layer]
+
+
+def test_shared_parameters_go_with_the_network() -> None:
+    network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
+    network[2].weight = network[0].weight
+    assert units(network) == [network[1]]
+    assert set(outside(network)) == {*network[0].parameters(), *network[2].parameters()}
+    twice = nn.Linear(3, 3)
+    assert units(nn.Sequential(twice, twice, network[1])) == [network[1]]
+
+
+def test_a_unit_with_several_types_is_opened() -> None:
+    mixed = nn.TransformerEncoderLayer(4, 1)
+    mixed.linear1.double()
+    found = units(nn.Sequential(mixed))
+    assert mixed not in found
+    assert mixed.linear1 in found
+    assert all(len({p.dtype for p in unit.parameters()}) == 1 for unit in found)
