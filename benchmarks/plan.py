@@ -32,10 +32,11 @@ KNOWN: tuple[Cell, ...] = ((2, 1), (2, 100), (8, 10))
 MISS = 0.25
 
 
-def host(workers: int, latency: float, rate: float, cores: float) -> Cluster:
+def host(workers: int, latency: float, rate: float, switching: float) -> Cluster:
     return Cluster(
-        bandwidth=1e12, per_host=workers, local_latency=latency, local_bandwidth=rate, cores=cores
-    )
+        bandwidth=1e12, per_host=workers, local_latency=latency, local_bandwidth=rate,
+        cores=os.cpu_count() or 1, switching=switching,
+    )  # fmt: skip
 
 
 def foretold(way: str, cell: Cell, cluster: Cluster) -> float:
@@ -45,11 +46,10 @@ def foretold(way: str, cell: Cell, cluster: Cluster) -> float:
 
 
 def calibrated(way: str, seconds: dict[Cell, float]) -> Cluster:
-    """Latency, rate and cores with the least worst error over known cells: a grid, then finer."""
+    """Latency, rate and switching with the least worst error over known cells: a grid, then finer."""
     known = {cell: seconds[cell] for cell in KNOWN if cell in seconds}
-    cores = os.cpu_count() or 1
-    best = (math.log(1e-4), math.log(1e9), math.log(cores))
-    spread = (math.log(100.0), math.log(30.0), math.log(3.0))
+    best = (math.log(1e-4), math.log(1e9), math.log(1e-4))
+    spread = (math.log(100.0), math.log(30.0), math.log(100.0))
     for _ in range(7):
         axes = [np.linspace(b - s, b + s, 6) for b, s in zip(best, spread, strict=True)]
         grid = np.array(np.meshgrid(*axes)).reshape(3, -1).T
@@ -77,7 +77,7 @@ def compare(figures: dict[str, Any]) -> dict[str, dict[Cell, tuple[float, float]
         cluster = calibrated(way, seconds)
         print(
             f"{way}: {cluster.local_latency * 1e6:.0f} µs, {cluster.local_bandwidth / 1e9:.2f} "
-            f"GB/s, {cluster.cores:.2f} at once",
+            f"GB/s, {cluster.switching * 1e6:.0f} µs to wait for a core",
             flush=True,
         )
         found[way] = {cell: (foretold(way, cell, cluster), s) for cell, s in seconds.items()}
@@ -101,8 +101,8 @@ def report(found: dict[str, dict[Cell, tuple[float, float]]]) -> None:
     text = (
         "# What the planner foretells, and what was measured\n\n"
         "Milliseconds of a sum over processes of this machine, foretold / measured (median). For "
-        "each way, three cells\ncalibrate the simulated host: latency, bytes a second, and how "
-        f"many transfers it carries at once. Of the other\n{total} cells, {total - missed} are "
+        "each way, three cells\ncalibrate the simulated host: latency, bytes a second, and what "
+        f"waiting for a core costs. Of the other\n{total} cells, {total - missed} are "
         f"foretold within {MISS:.0%}.\n\n{table}"
     )
     cells = {

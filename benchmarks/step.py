@@ -36,8 +36,9 @@ from farandole.data.source import local_source
 from farandole.engines.local import LocalEngine
 from farandole.parallel import AllReduce, Totals
 from farandole.training.examination import storage_for
+from farandole.training.job import TrainingJob
 from farandole.training.recipe import Recipe
-from farandole.training.worker import TrainingJob, load, work
+from farandole.training.worker import load, work
 from farandole.world import current_world
 
 BATCH, WORKERS, CORES = 256, 2, os.cpu_count() or 1

@@ -46,8 +46,9 @@ from farandole.parallel import (
     TopK,
 )
 from farandole.training.examination import storage_for
+from farandole.training.job import TrainingJob
 from farandole.training.recipe import Recipe
-from farandole.training.worker import TrainingJob, load, work
+from farandole.training.worker import load, work
 
 WORKERS, LAYERS, BATCH = 2, [64, 128, 128, 10], 32
 PAIRS = list(itertools.pairwise(LAYERS))

@@ -34,10 +34,11 @@ from farandole.result import TrainingResult, assemble
 from farandole.training.examination import storage_for
 from farandole.training.freezing import check_layers
 from farandole.training.fullbatch import check_network
+from farandole.training.job import TrainingJob
 from farandole.training.optimizers import check_splittable
 from farandole.training.progress import Listening, Observer
 from farandole.training.recipe import Recipe
-from farandole.training.worker import TrainingJob, load, work
+from farandole.training.worker import load, work
 
 
 def train(
@@ -149,7 +150,7 @@ def check_strategy(
             f"optimizer={recipe.optimizer!r} needs the {missing} on every worker, which strategy "
             f'{strategy.name!r} doesn\'t give. Use strategy="allreduce", or another optimizer.'
         )
-    if getattr(strategy, "splits_tensors", False) and num_workers > 1:
+    if strategy.splits_tensors and num_workers > 1:
         check_splittable(recipe.optimizer, strategy.name)
     for name in ("unfreeze_at", "sync_batch_norm"):
         if getattr(recipe, name) and not strategy.is_whole:

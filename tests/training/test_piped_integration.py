@@ -16,7 +16,7 @@ from farandole.errors import InputError
 from farandole.parallel import AllReduce, Hybrid, Pipeline
 from farandole.parallel.base import Strategy
 from farandole.parallel.pipeline_schedule import pipeline
-from farandole.training.worker import Outcome
+from farandole.training.job import Outcome
 from farandole.world import World
 
 pytestmark = pytest.mark.integration

@@ -36,6 +36,7 @@ class AllReduce:
 
     name: ClassVar[str] = "allreduce"
     is_whole: ClassVar[bool] = True
+    splits_tensors: ClassVar[bool] = False
 
     transport: str = "auto"
     bucket_bytes: int = 25 << 20

@@ -56,6 +56,11 @@ class Strategy(Protocol):
         """Whether every worker has the whole network."""
         ...
 
+    @property
+    def splits_tensors(self) -> bool:
+        """Whether a worker's optimizer sees only a part of each tensor."""
+        ...
+
     def check(self, network: nn.Module, workers: int) -> None:
         """Raise, before anything is launched, if this can't train that network on so many."""
         ...

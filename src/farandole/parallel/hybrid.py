@@ -32,6 +32,11 @@ class Replicable(Protocol):
         """As for any strategy."""
         ...
 
+    @property
+    def splits_tensors(self) -> bool:
+        """As for any strategy."""
+        ...
+
     def check(self, network: nn.Module, workers: int) -> None:
         """Raise if one copy can't be parted over so many workers."""
         ...
@@ -78,6 +83,11 @@ each. Use 4 or 6 workers, or another data= in strategy=Hybrid(data=2, inner=Pipe
     def is_whole(self) -> bool:
         """As what is inside."""
         return self.inner.is_whole
+
+    @property
+    def splits_tensors(self) -> bool:
+        """As what is inside."""
+        return self.inner.splits_tensors
 
     def check(self, network: nn.Module, workers: int) -> None:
         """Raise unless the workers can be parted into copies, and a copy over its workers."""

@@ -37,6 +37,7 @@ class LocalSGD:
     name: ClassVar[str] = "local-sgd"
     is_exact: ClassVar[bool] = False
     is_whole: ClassVar[bool] = True
+    splits_tensors: ClassVar[bool] = False
 
     every: int = 8
     outer_learning_rate: float = 1.0

@@ -28,6 +28,7 @@ class Ring:
     name: ClassVar[str] = "ring"
     is_exact: ClassVar[bool] = True
     is_whole: ClassVar[bool] = True
+    splits_tensors: ClassVar[bool] = False
 
     def check(self, network: nn.Module, workers: int) -> None:
         """Any network will do, on any number of workers."""

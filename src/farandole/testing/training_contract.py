@@ -22,8 +22,9 @@ from farandole.data.source import local_source
 from farandole.parallel import AllReduce
 from farandole.parallel.base import Strategy
 from farandole.training.examination import storage_for
+from farandole.training.job import Outcome, TrainingJob
 from farandole.training.recipe import Recipe
-from farandole.training.worker import Outcome, TrainingJob, load, work
+from farandole.training.worker import load, work
 from farandole.world import World, current_world
 
 STEPS = 20

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -20,12 +18,10 @@ from torch import nn
 from farandole.artifact import Signature
 from farandole.data.loader import Loader, Rows, split
 from farandole.data.order import Array, positions_among_used
-from farandole.data.schema import Columns
-from farandole.data.shards import Shard, Storage, write_shard
-from farandole.data.source import Source
+from farandole.data.shards import Shard, write_shard
 from farandole.errors import InputError
 from farandole.networks.declared import varying_advice
-from farandole.parallel.base import Strategy, Synchronizer
+from farandole.parallel.base import Synchronizer
 from farandole.parallel.normalization import synchronize
 from farandole.parallel.trace import Span, recorded
 from farandole.training import events, losses, metrics
@@ -45,49 +41,16 @@ from farandole.training.examination import (
 )
 from farandole.training.freezing import Frozen
 from farandole.training.fullbatch import FullBatchLoop, untouched
+from farandole.training.job import Outcome, TrainingJob, peak_memory
 from farandole.training.layers import learning_layers
 from farandole.training.learner import Learner
-from farandole.training.loop import Loop, Progress
+from farandole.training.loop import Loop
 from farandole.training.optimizers import groups
 from farandole.training.piped import PipedStepper, check_loss
 from farandole.training.recipe import Recipe
 from farandole.training.stage import Stage
 from farandole.training.step import Batch, Batcher, Passes, Stepper
 from farandole.world import World
-
-
-@dataclass(frozen=True)
-class TrainingJob:
-    """All that a worker is told."""
-
-    network: nn.Module
-    recipe: Recipe
-    columns: Columns
-    source: Source
-    storage: Storage
-    strategy: Strategy
-    validation: float | None = None
-    """The fraction of rows to hold out, where no column marks them."""
-    trace: bool = False
-    """Whether to record what the worker does, and when."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the leader brings home; the others bring only their timings."""
-
-    seconds: dict[str, float]
-    signature: Signature | None = None
-    state: dict[str, torch.Tensor] | None = None
-    progress: Progress = field(default_factory=Progress)
-    refusal: InputError | None = None
-    """Why there was no step 1. All workers come to the same verdict, so it is an answer like any
-    other: raised inside of Spark it would drown in the JVM's words, and cost the Python workers."""
-    sent: int = 0
-    """Bytes of gradients and parameters that went to other workers."""
-    memory: int = 0
-    """The most bytes that the process has had in memory so far."""
-    spans: list[Span] | None = None
 
 
 def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) -> Shard:
@@ -122,16 +85,11 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
             made.sync.close()
     checked = prepared - start - sum(made.seconds.values())
     seconds = {**world.seconds, "check": checked, **made.seconds, "train": ended - prepared}
-    facts: Any = {"sent": sent, "memory": _peak_memory(), "spans": spans}
+    facts: Any = {"sent": sent, "memory": peak_memory(), "spans": spans}
     if not world.is_leader:
         return Outcome(seconds, **facts)
     world.link.tell(events.TrainingEnded(reason=progress.reason, seconds=ended - prepared))
     return Outcome(seconds, made.signature, state, progress, **facts)
-
-
-def _peak_memory() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from farandole.parallel.allocator import give_back_large_blocks
 from farandole.parallel.base import State, Totals, average_buffers
 from farandole.parallel.flat import FlatGradients
 from farandole.parallel.pipeline.grid import Grid
@@ -26,6 +27,7 @@ class StagedGradients(FlatGradients):
     is_joint = True
 
     def __init__(self, pipe: Pipe, grid: Grid, world: World, owners: Mapping[str, int]) -> None:
+        give_back_large_blocks(True)
         super().__init__(pipe.part, world, Collective(grid.replicas, grid.peers))
         self.pipe = pipe
         self._grid = grid
@@ -88,3 +90,4 @@ class StagedGradients(FlatGradients):
         if self.pipe is not None:
             self.pipe.close()
         self._grid.close()
+        give_back_large_blocks(False)

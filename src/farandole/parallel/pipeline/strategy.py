@@ -50,6 +50,7 @@ class Pipeline:
     name: ClassVar[str] = "pipeline"
     is_exact: ClassVar[bool] = False
     is_whole: ClassVar[bool] = False
+    splits_tensors: ClassVar[bool] = False
 
     stages: int | None = None
     micro_batches: int = 4

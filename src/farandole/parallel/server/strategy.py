@@ -39,6 +39,7 @@ class ParameterServer:
 
     name: ClassVar[str] = "parameter-server"
     is_whole: ClassVar[bool] = True
+    splits_tensors: ClassVar[bool] = False
 
     servers: int = 1
     asynchronous: bool = False
