@@ -70,7 +70,7 @@ def test_between_the_passes_of_a_pipeline_nobody_computes(tmp_path: Path) -> Non
     write_trace(tmp_path / "run.json", "pipeline", [[*spans, Span("compute", 10, 12)]])
     (mine,) = read_recording(tmp_path / "run.json").workers
     assert [(span.kind, span.start) for span in mine] == [
-        ("forward", 0), ("backward", 7), ("compute", 10),
+        ("wait", 0), ("forward", 0), ("backward", 7), ("compute", 10),
     ]  # fmt: skip
 
 

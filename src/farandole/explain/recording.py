@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -103,13 +103,13 @@ def _by_worker(spans: list[tuple[int, Span]]) -> dict[int, tuple[Span, ...]]:
         workers.setdefault(rank, []).append(span)
     # What lies within something else comes after it.
     return {
-        rank: _without_frames(sorted(workers[rank], key=lambda span: (span.start, -span.end)))
+        rank: _with_waits(sorted(workers[rank], key=lambda span: (span.start, -span.end)))
         for rank in sorted(workers)
     }
 
 
-def _without_frames(spans: list[Span]) -> tuple[Span, ...]:
-    """Leave out "compute" around the passes of a pipeline: between them a stage waits."""
+def _with_waits(spans: list[Span]) -> tuple[Span, ...]:
+    """What is "compute" around the passes of a pipeline: between them a stage waits for others."""
     passes = ("forward", "backward")
     frames = {
         id(outer)
@@ -117,7 +117,10 @@ def _without_frames(spans: list[Span]) -> tuple[Span, ...]:
         for outer in around
         if span.kind in passes and outer.kind == "compute"
     }
-    return tuple(span for span in spans if id(span) not in frames)
+    return tuple(
+        replace(span, kind="wait", label="for a neighbour") if id(span) in frames else span
+        for span in spans
+    )
 
 
 def nested(spans: Iterable[Span]) -> Iterator[tuple[Span, list[Span]]]:
