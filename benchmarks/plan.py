@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import reporting
+from scipy.optimize import minimize
 
 from farandole.parallel.schedule import parameter_server, ring
 from farandole.planning import Cluster
@@ -27,16 +27,13 @@ WAYS = {"gloo": ring, "shared memory": shared_memory, "ring": ring,
         "parameter server": parameter_server}  # fmt: skip
 Cell = tuple[int, float]
 """Workers and megabytes."""
-KNOWN: tuple[Cell, ...] = ((2, 1), (2, 100), (8, 10))
+KNOWN: tuple[Cell, ...] = ((2, 1), (2, 100), (8, 1), (8, 100))
 """What calibrates; everything else is foretold."""
 MISS = 0.25
 
 
-def host(workers: int, latency: float, rate: float, switching: float) -> Cluster:
-    return Cluster(
-        bandwidth=1e12, per_host=workers, local_latency=latency, local_bandwidth=rate,
-        cores=os.cpu_count() or 1, switching=switching,
-    )  # fmt: skip
+def host(latency: float, rate: float, cores: float) -> Cluster:
+    return Cluster(bandwidth=1e12, local_latency=latency, local_bandwidth=rate, cores=cores)
 
 
 def foretold(way: str, cell: Cell, cluster: Cluster) -> float:
@@ -46,22 +43,18 @@ def foretold(way: str, cell: Cell, cluster: Cluster) -> float:
 
 
 def calibrated(way: str, seconds: dict[Cell, float]) -> Cluster:
-    """Latency, rate and switching with the least worst error over known cells: a grid, then finer."""
-    known = {cell: seconds[cell] for cell in KNOWN if cell in seconds}
-    best = (math.log(1e-4), math.log(1e9), math.log(1e-4))
-    spread = (math.log(100.0), math.log(30.0), math.log(100.0))
-    for _ in range(7):
-        axes = [np.linspace(b - s, b + s, 6) for b, s in zip(best, spread, strict=True)]
-        grid = np.array(np.meshgrid(*axes)).reshape(3, -1).T
-        best = tuple(min(grid, key=lambda point: _error(way, known, point)))
-        spread = tuple(s / 2.5 for s in spread)
-    return host(1, *np.exp(best))
+    """Latency, rate and cores with the least squared error over the known cells."""
+    known = {cell: seconds[cell] for cell in KNOWN}
 
+    def error(point: Any) -> float:
+        cluster = host(*np.exp(point))
+        ratios = [foretold(way, cell, cluster) / found for cell, found in known.items()]
+        return sum(math.log(ratio) ** 2 for ratio in ratios)
 
-def _error(way: str, known: dict[Cell, float], point: Any) -> float:
-    cluster = host(1, *np.exp(point))
-    ratios = [foretold(way, cell, cluster) / found for cell, found in known.items()]
-    return max(abs(math.log(ratio)) for ratio in ratios)
+    starts = [np.log([1e-4, 1e9, cores]) for cores in (1.0, 2.0, 4.0)]
+    options = {"maxiter": 400, "xatol": 1e-3, "fatol": 1e-5}
+    tries = [minimize(error, start, method="Nelder-Mead", options=options) for start in starts]
+    return host(*np.exp(min(tries, key=lambda one: float(one.fun)).x))
 
 
 def compare(figures: dict[str, Any]) -> dict[str, dict[Cell, tuple[float, float]]]:
@@ -77,7 +70,7 @@ def compare(figures: dict[str, Any]) -> dict[str, dict[Cell, tuple[float, float]
         cluster = calibrated(way, seconds)
         print(
             f"{way}: {cluster.local_latency * 1e6:.0f} µs, {cluster.local_bandwidth / 1e9:.2f} "
-            f"GB/s, {cluster.switching * 1e6:.0f} µs to wait for a core",
+            f"GB/s, {cluster.cores:.1f} at once",
             flush=True,
         )
         found[way] = {cell: (foretold(way, cell, cluster), s) for cell, s in seconds.items()}
@@ -101,8 +94,8 @@ def report(found: dict[str, dict[Cell, tuple[float, float]]]) -> None:
     text = (
         "# What the planner foretells, and what was measured\n\n"
         "Milliseconds of a sum over processes of this machine, foretold / measured (median). For "
-        "each way, three cells\ncalibrate the simulated host: latency, bytes a second, and what "
-        f"waiting for a core costs. Of the other\n{total} cells, {total - missed} are "
+        "each way, four cells\ncalibrate the simulated host: latency, bytes a second, and how "
+        f"many transfers it carries at once. Of the other\n{total} cells, {total - missed} are "
         f"foretold within {MISS:.0%}.\n\n{table}"
     )
     cells = {

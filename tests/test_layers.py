@@ -32,6 +32,7 @@ ROWS = (
         "fit",
         "result",
         "learning_rate",
+        "strategy_choice",
         "trials",
         "trial_worker",
     ),  # where farandole.run and farandole.train live
@@ -52,6 +53,7 @@ ONLY = {
 NEIGHBOURS = {
     ("fit", "launch"),
     ("fit", "result"),
+    ("fit", "strategy_choice"),
     ("learning_rate", "fit"),
     ("trials", "launch"),
     ("trials", "trial_worker"),

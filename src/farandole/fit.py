@@ -27,15 +27,14 @@ from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, suggestion
 from farandole.launch import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
 from farandole.parallel import Strategy
-from farandole.parallel import resolve as resolve_strategy
 from farandole.parallel.trace import write_trace
-from farandole.planning.auto import choose
 from farandole.result import TrainingResult, assemble
+from farandole.strategy_choice import check_strategy, choose_strategy
+from farandole.training.events import StrategyChosen
 from farandole.training.examination import storage_for
 from farandole.training.freezing import check_layers
 from farandole.training.fullbatch import check_network
 from farandole.training.job import TrainingJob
-from farandole.training.optimizers import check_splittable
 from farandole.training.progress import Listening, Observer
 from farandole.training.recipe import Recipe
 from farandole.training.worker import load, work
@@ -104,18 +103,14 @@ def train(
     if chosen.solver() is not None:
         check_network(network, chosen.freeze)
     prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
-    if strategy == "auto":
-        allowed = partial(check_strategy, network=prepared, recipe=chosen, num_workers=num_workers)
-        strategy = choose(prepared, num_workers, check=allowed).strategy
-    chosen_strategy = resolve_strategy(strategy)
-    check_strategy(chosen_strategy, prepared, chosen, num_workers)
+    shared_by, why = choose_strategy(strategy, prepared, chosen, num_workers)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
         where = _arranged(data, runner, chosen)
         columns = choose_columns(where.source.schema(), features, label, weight, validation)
         where = where.for_workers(num_workers, columns, stack)
         if where.workers != num_workers:  # fewer rows than workers
-            check_strategy(chosen_strategy, prepared, chosen, where.workers)
+            check_strategy(shared_by, prepared, chosen, where.workers)
         fraction = validation if isinstance(validation, float) else None
         job = TrainingJob(
             prepared,
@@ -123,41 +118,22 @@ def train(
             columns,
             where.source,
             storage_for(prepared, columns, where.source.schema()),
-            chosen_strategy,
+            shared_by,
             fraction,
             trace is not None,
         )
         _check_result_size(prepared, where.engine)
         task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
         hear = stack.enter_context(Listening(progress, observer, print_output))
+        if why is not None:
+            hear(0, StrategyChosen(strategy=repr(shared_by), reason=why))
         outcomes = where.engine.run(
             task, where.workers, rows=where.rows, timeout=timeout, on_message=hear
         )
     result = assemble(prepared, chosen, outcomes, time.perf_counter() - start)
     if trace is not None:
-        write_trace(trace, chosen_strategy.name, [outcome.spans or [] for outcome in outcomes])
+        write_trace(trace, shared_by.name, [outcome.spans or [] for outcome in outcomes])
     return result
-
-
-def check_strategy(
-    strategy: Strategy, network: nn.Module, recipe: Recipe, num_workers: int
-) -> None:
-    """Raise, before anything is launched, for what a strategy can't do."""
-    strategy.check(network, num_workers)
-    if recipe.solver() is not None and not (strategy.is_exact and strategy.is_whole):
-        missing = "whole network" if strategy.is_exact else "exact gradient of all rows"
-        raise InputError(
-            f"optimizer={recipe.optimizer!r} needs the {missing} on every worker, which strategy "
-            f'{strategy.name!r} doesn\'t give. Use strategy="allreduce", or another optimizer.'
-        )
-    if strategy.splits_tensors and num_workers > 1:
-        check_splittable(recipe.optimizer, strategy.name)
-    for name in ("unfreeze_at", "sync_batch_norm"):
-        if getattr(recipe, name) and not strategy.is_whole:
-            raise InputError(
-                f"{name} needs the whole network on every worker, which strategy "
-                f'{strategy.name!r} takes apart. Use strategy="allreduce", or leave it out.'
-            )
 
 
 @dataclass(frozen=True)

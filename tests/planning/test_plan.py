@@ -199,7 +199,7 @@ def test_auto_shards_only_what_does_not_fit() -> None:
 
 
 def test_auto_heeds_what_the_recipe_allows() -> None:
-    from farandole.fit import check_strategy
+    from farandole.strategy_choice import check_strategy
 
     network = nn.Linear(100, 100)
     recipe = Recipe(sync_batch_norm=True)

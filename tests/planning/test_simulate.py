@@ -68,8 +68,9 @@ def one_at_a_time(schedule: Schedule, cluster: Cluster, nbytes: float) -> float:
         for start, place, sender, receiver in sorted(leaving):
             host = sender // cluster.per_host
             if receiver // cluster.per_host == host:
-                one = cluster.local_latency + chunk / cluster.local_bandwidth
-                end = start + one * max(senders[sender], receivers[receiver])
+                one = chunk / cluster.local_bandwidth
+                shared = one * max(senders[sender], receivers[receiver])
+                end = start + cluster.local_latency + shared
                 after[receiver] = max(after[receiver], end)
                 continue
             begin = max(start, out[host])

@@ -27,10 +27,8 @@ class Cluster:
     local_latency: float = constants.LOCAL_LATENCY
     cores: float = math.inf
     """Transfers that a host carries at once inside; more of them share. Where bytes are copied by
-    processors and not by a bus, these are the host's cores."""
-    switching: float = 0.0
-    """Seconds that a message inside of a host waits for a core, for each transfer that another one
-    has to wait for."""
+    processors and not by a bus, these are the host's cores, and it handles one message after the
+    other."""
     jitter: float = constants.JITTER
     mtbf: float | None = None
     """Mean seconds between two failures of one worker."""

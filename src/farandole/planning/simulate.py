@@ -162,8 +162,8 @@ class _Route:
     target: Places
     crowd: Times
     """How many share what carries one of those inside."""
-    waiting: Times
-    """How many wait for a core, for each one that has it."""
+    turns: Times
+    """How many messages a host handles one after the other."""
     alone_out: bool
     """Whether no two leave a host at once; then there is no queue to sort."""
     alone_in: bool
@@ -174,20 +174,18 @@ class _Route:
     def of(cls, step: Step, cluster: Cluster) -> _Route:
         source, target = step.senders // cluster.per_host, step.receivers // cluster.per_host
         inside, away = np.flatnonzero(source == target), np.flatnonzero(source != target)
-        load = _sharing(source[inside]) / cluster.cores
-        waiting = np.maximum(0.0, load - 1)
+        messages = _sharing(source[inside])
+        turns = messages if np.isfinite(cluster.cores) else np.ones_like(messages)
         crowd = np.maximum.reduce(
             [
-                load,
+                messages / cluster.cores,
                 _sharing(step.senders[inside]),  # a worker itself does one thing at a time
                 _sharing(step.receivers[inside]),
             ]
         )
         source, target = source[away], target[away]
         once = (_once_each(source), _once_each(target), _once_each(step.receivers))
-        return cls(
-            step.senders, step.receivers, inside, away, source, target, crowd, waiting, *once
-        )
+        return cls(step.senders, step.receivers, inside, away, source, target, crowd, turns, *once)
 
     def serves(self, step: Step) -> bool:
         """Whether a step takes this route too."""
@@ -231,8 +229,9 @@ class _Links:
 
     def _within(self, start: Times, route: _Route) -> Times:
         """Inside of a host: transfers at the same time share what carries them."""
-        one = self._cluster.local_latency + self._sizes / self._cluster.local_bandwidth
-        return np.asarray(start + one * route.crowd + self._cluster.switching * route.waiting)
+        bytes_alone = self._sizes / self._cluster.local_bandwidth
+        latency = self._cluster.local_latency * route.turns
+        return np.asarray(start + latency + bytes_alone * route.crowd)
 
     def _receive(self, route: _Route, arrived: Times) -> None:
         """A worker goes on when the last thing that it waits for is there."""

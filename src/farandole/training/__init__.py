@@ -6,6 +6,7 @@ from farandole.training.events import (
     Event,
     FeaturesCached,
     StepEnded,
+    StrategyChosen,
     TrainingEnded,
     TrainingStarted,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "FeaturesCached",
     "Recipe",
     "StepEnded",
+    "StrategyChosen",
     "TrainingEnded",
     "TrainingStarted",
 ]

@@ -16,6 +16,14 @@ class FeaturesCached:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StrategyChosen:
+    """What strategy="auto" has come to."""
+
+    strategy: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingStarted:
     """All data is there and checked; the first step comes next."""
 
@@ -64,4 +72,12 @@ class TrainingEnded:
     seconds: float
 
 
-Event = FeaturesCached | TrainingStarted | StepEnded | EpochEnded | Caution | TrainingEnded
+Event = (
+    StrategyChosen
+    | FeaturesCached
+    | TrainingStarted
+    | StepEnded
+    | EpochEnded
+    | Caution
+    | TrainingEnded
+)

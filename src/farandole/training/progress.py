@@ -37,6 +37,8 @@ class PlainProgress:
         match event:
             case events.FeaturesCached(rows=0):
                 self._write(f"frozen layers see each row once: {event.of:,} of the first worker")
+            case events.StrategyChosen():
+                self._write(f"strategy: {event.strategy}, because {event.reason}")
             case events.TrainingStarted():
                 self._epochs = event.epochs
                 self._start = time.perf_counter()
@@ -91,6 +93,8 @@ class BarProgress:
     def __call__(self, event: events.Event) -> None:
         """Move the bar."""
         match event:
+            case events.StrategyChosen():
+                self._bar.console.print(f"strategy: {event.strategy}, because {event.reason}")
             case events.FeaturesCached():
                 text = "frozen layers, once"
                 self._bar.update(self._task, completed=event.rows, total=event.of, description=text)
