@@ -248,7 +248,8 @@ def _named() -> list[str]:
 
 def _falls_back(world: World) -> None:
     """What one worker can't, nobody does."""
-    from farandole.parallel import neighbours, shared_file, shared_memory
+    from farandole.parallel.shared_memory import file, neighbours
+    from farandole.parallel.shared_memory import summation as sums
     from farandole.parallel.summation import Collective
     from farandole.parallel.transport import choose
 
@@ -260,9 +261,9 @@ def _falls_back(world: World) -> None:
         assert values.eq(world.size).all()
         assert _maps() == 0
         summation.close()
-        patch.setattr(shared_file, "_file_on_disk", _broken)
+        patch.setattr(file, "_file_on_disk", _broken)
         assert join(world) is None  # the leader can't
-    steps = ((neighbours, "MeetingRoom"), (neighbours, "knock"), (shared_memory, "rows_of"))
+    steps = ((neighbours, "MeetingRoom"), (neighbours, "knock"), (sums, "rows_of"))
     for rank in range(world.size):
         for module, name in steps:
             with pytest.MonkeyPatch.context() as patch:
