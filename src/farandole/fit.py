@@ -27,7 +27,7 @@ from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, suggestion
 from farandole.launch import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
 from farandole.parallel import Strategy
-from farandole.parallel.trace import write_trace
+from farandole.parallel.trace import check_writable, write_trace
 from farandole.result import TrainingResult, assemble
 from farandole.strategy_choice import check_strategy, choose_strategy
 from farandole.training.events import StrategyChosen
@@ -104,6 +104,8 @@ def train(
         check_network(network, chosen.freeze)
     prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
     shared_by, why = choose_strategy(strategy, prepared, chosen, num_workers)
+    if trace is not None:
+        check_writable(trace)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
         where = _arranged(data, runner, chosen)

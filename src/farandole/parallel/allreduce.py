@@ -54,11 +54,12 @@ class AllReduce:
             raise InputError(f"bucket_bytes must be positive. Received: {self.bucket_bytes!r}")
         if self.compression is not None:
             resolve(self.compression).check()
-            if self.transport == "shared-memory":
-                raise InputError(
-                    f"compression={self.compression!r} is for what goes over a network, so it "
-                    'doesn\'t go with transport="shared-memory". Leave out one of them.'
-                )
+            for name in ("transport", "bucket_bytes"):
+                if getattr(self, name) != getattr(type(self), name):
+                    raise InputError(
+                        f"compression={self.compression!r} has its own way to sum, so {name} means "
+                        "nothing. Leave out one of them."
+                    )
 
     def attach(self, network: nn.Module, world: World, example: Sequence[Any] = ()) -> Synchronizer:
         """Copy rank 0's parameters and buffers to all, and lay gradients out flat."""

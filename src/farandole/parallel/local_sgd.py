@@ -46,7 +46,8 @@ class LocalSGD:
 
     def check(self, network: nn.Module, workers: int) -> None:
         """Any network will do; the settings have to make sense."""
-        if self.every < 1:
+        every: object = self.every
+        if not isinstance(every, int) or every < 1:
             raise InputError(
                 f"every is a number of updates, 1 or more. Received: every={self.every!r}"
             )

@@ -11,6 +11,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
+from farandole.errors import InputError
+
 KINDS = ("forward", "backward", "compute", "sum", "send", "wait", "step")
 
 
@@ -59,6 +61,23 @@ def _recording(spans: list[Span], kind: str, label: str) -> Iterator[None]:
         yield
     finally:
         spans.append(Span(kind, start, time.time(), label))
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise if there can't be a trace at a path: after hours of training it would be too late.
+
+    >>> check_writable("no-such-folder/run.json")
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: trace can't be written to 'no-such-folder/run.json': No such ...
+    """
+    try:
+        Path(path).touch()
+    except OSError as error:
+        raise InputError(
+            f"trace can't be written to {os.fspath(path)!r}: {error.strerror}. Name a file in a "
+            "folder that exists."
+        ) from error
 
 
 def write_trace(

@@ -141,6 +141,8 @@ class Asynchronous(Synchronizer):
         self._meet()
         if self._is_started:
             self._exchange(PULL)
+            if self._master is not None:
+                self._master.clocks.return_all()
         self._meet()  # or the first gradient of the next epoch might be in them already
         super().settle(rows)
 

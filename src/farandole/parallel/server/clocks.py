@@ -40,10 +40,16 @@ class Clocks:
             self._changed.notify_all()
 
     def leave(self, worker: int) -> None:
-        """Nobody has to wait for this one until it ticks again."""
+        """Nobody has to wait for this one until it is back."""
         with self._changed:
             self._away.add(worker)
             self._changed.notify_all()
+
+    def return_all(self) -> None:
+        """All go on from one place: whoever is slow to begin holds the others back again."""
+        with self._changed:
+            self._away.clear()
+            self._counts = dict.fromkeys(self._counts, max(self._counts.values()))
 
     def fail(self, error: BaseException) -> None:
         """Let nobody wait any more: there is no way to go on."""
