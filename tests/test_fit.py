@@ -80,7 +80,7 @@ def with_value(column: str, value: Any, count: int = 2) -> pd.DataFrame:
         (TABLE, {"loss": "crossentropy"}, "no loss 'crossentropy'. Did you mean 'cross_entropy'"),
         (TABLE, {"metrics": ["f1"]}, "no metric 'f1'.*torchmetrics"),
         (TABLE, {"schedule": "cosinus"}, "schedule must be one of constant.*'cosinus'"),
-        (TABLE, {"strategy": "ring!"}, "strategy must be one of 'allreduce'.*'ring!'"),
+        (TABLE, {"strategy": "ring!"}, "There is no strategy 'ring!'. Did you mean 'ring'"),
         (TABLE, {"precision": "float8"}, "precision must be 'float32' or 'bfloat16'"),
         (TABLE, {"class_weights": [1, 2]}, "2 class weights for 3 classes"),
         (TABLE, {"class_weights": [1, -2, 1]}, "none of them negative"),

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import os
+import random
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ from torch import nn
 
 import farandole
 from farandole.errors import InputError, WorkerFailed
-from farandole.trial_worker import fold_of
+from farandole.trial_worker import Trial, fold_of
 from farandole.trials import Trials
 
 if TYPE_CHECKING:
@@ -37,31 +40,70 @@ def chancy(what: str) -> dict[str, Any]:
         raise LookupError("of its own")
     if what == "unpicklable":
         return {"generator": (x for x in ())}
-    return {"what": what, "noise": float(torch.rand(())), "process": os.getpid()}
+    if what == "exits":
+        sys.exit("at once")
+    return {"what": what, "noise": noise(), "error": 0.5}
+
+
+def noise() -> list[float]:
+    return [float(torch.rand(())), random.random(), float(np.random.rand())]
 
 
 def test_a_failure_is_noted_and_the_others_go_on() -> None:
-    whats = ["a", "fails", "b", "unpicklable", "c", "d"]
-    with pytest.warns(UserWarning, match=r"2 of 6 trials failed.*LookupError: of its own"):
-        trials = run(chancy, [{"what": what} for what in whats])
+    whats = ["a", "fails", "b", "unpicklable", "c", "exits"]
+    with pytest.warns(UserWarning, match=r"3 of 6 trials failed.*LookupError: of its own"):
+        trials = run(chancy, [{"what": what} for what in whats], seed=-3)
     assert [trial.error is not None for trial in trials] == [
-        what in ("fails", "unpicklable") for what in whats
+        what in ("fails", "unpicklable", "exits") for what in whats
     ]
     assert "in chancy" in trials[1].traceback
+    assert trials[5].error == "SystemExit: at once"
     good = trials.table.dropna(subset="noise")
-    assert good["what"].tolist() == ["a", "b", "c", "d"]
+    assert good["what"].tolist() == ["a", "b", "c"]
     # Whichever worker ran it, a trial has the random numbers of its place in the list.
-    for number, noise in zip(good.index, good["noise"], strict=True):
-        torch.manual_seed(number)
-        assert noise == float(torch.rand(()))
+    for number, numbers in zip(good.index, good["noise"], strict=True):
+        torch.manual_seed(number - 3)
+        random.seed(number - 3)
+        np.random.seed((number - 3) % 2**32)
+        assert numbers == noise()
+
+
+def test_columns_of_one_name_stay_apart() -> None:
+    options = {"rank": 8, "value": "v", "trial_rank": 9, "loss": "mse"}
+    table = Trials(
+        [
+            Trial(0, options, value={"error": 0.5, "loss": 0.1}, rank=1),
+            Trial(1, options, value=3, error="E", rank=0),
+        ]
+    ).table
+    assert table["rank"].tolist() == [8, 8]
+    assert table["trial_trial_rank"].tolist() == [1, 0]
+    assert table["value"].tolist() == ["v", "v"]
+    assert table["trial_value"].tolist()[1] == 3
+    assert table["loss"].tolist() == ["mse", "mse"]
+    assert table["value_loss"].tolist()[0] == 0.1
+    assert table["value_error"].tolist()[0] == 0.5
+    assert table["error"].tolist() == [None, "E"]
 
 
 def fail(x: int) -> None:
     raise LookupError(f"never {x}")
 
 
-def die_on(x: int, victim: int) -> int:
-    if x == victim:
+def test_nobody_asks_in_vain_when_the_first_is_done() -> None:
+    # Rank 0 has the numbers that the others ask for, and nothing to do long before them.
+    assert run(nap, [{"x": x} for x in range(4)], num_workers=3).values == [0, 1, 2, 3]
+
+
+def nap(x: int) -> int:
+    time.sleep(0.7 + 1.5 * farandole.current_world().rank)
+    return x
+
+
+def die_on(x: int, victims: list[int], folder: str) -> int:
+    with open(os.path.join(folder, str(x)), "a") as file:
+        file.write("began\n")
+    if x in victims:
         os._exit(3)
     return x
 
@@ -71,11 +113,23 @@ def test_if_all_fail_so_does_the_call() -> None:
         run(fail, [{"x": 1}, {"x": 2}])
 
 
-def test_a_process_that_dies_loses_only_what_was_running() -> None:
-    with pytest.warns(UserWarning, match="trials failed"):
-        trials = run(die_on, [{"x": x, "victim": 3} for x in range(4)], num_workers=1)
-    assert trials.values[:3] == [0, 1, 2]
-    assert str(trials[3].error).startswith("lost: ")
+@pytest.mark.parametrize(("workers", "victims"), [(1, [1, 3]), (2, [3])])
+def test_a_process_that_dies_loses_only_what_it_died_of(
+    tmp_path: Path, workers: int, victims: list[int]
+) -> None:
+    options = {"victims": victims, "folder": str(tmp_path)}
+    with pytest.warns(UserWarning, match=f"{len(victims)} of 5 trials failed"):
+        trials = run(die_on, [{"x": x, **options} for x in range(5)], num_workers=workers)
+    assert trials.values == [None if x in victims else x for x in range(5)]
+    for x in victims:
+        assert trials[x].error == "lost: the process died without a word (exit code 3)"
+        assert (tmp_path / str(x)).read_text() == "began\n"
+
+
+def test_if_every_trial_ends_its_process_the_call_fails(tmp_path: Path) -> None:
+    options = {"x": 1, "victims": [1], "folder": str(tmp_path)}
+    with pytest.raises(WorkerFailed, match="lost: the process died without a word"):
+        run(die_on, [options], num_workers=1)
 
 
 def keys(train: pa.Table, validation: pa.Table, scale: int) -> tuple[list[float], list[float]]:
@@ -104,18 +158,41 @@ def best_loss(rows: pa.Table, learning_rate: float) -> float:
     return float(result.history["train_loss"].min())
 
 
-@pytest.mark.parametrize("as_frame", [True, False])
-def test_networks_side_by_side_on_spark(spark: SparkSession, as_frame: bool) -> None:
+@pytest.mark.parametrize("near", [True, False])
+def test_networks_side_by_side_on_spark(
+    spark: SparkSession, near: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rates = [{"learning_rate": rate} for rate in (1e-6, 1e-5, 1e-4)]
     pandas: pd.DataFrame = table().to_pandas()
-    data = spark.createDataFrame(pandas) if as_frame else pandas
-    trials = run(best_loss, rates, data=data, engine="spark")
+    monkeypatch.setattr("farandole._spark.is_local", lambda _: near)
+    trials = run(best_loss, rates, data=spark.createDataFrame(pandas), engine="spark")
     assert {trial.rank for trial in trials} <= {0, 1}
     here = []
     for number, rate in enumerate(rates):  # the trial's own random numbers, hence its weights
         torch.manual_seed(number)
         here.append(best_loss(table(), **rate))
     np.testing.assert_allclose(trials.values, here, rtol=1e-4)
+
+
+def count(rows: pa.Table, x: int) -> int:
+    if x == 1:
+        os._exit(3)
+    return rows.num_rows + x
+
+
+def test_spark_keeps_one_copy_and_survives_a_crash(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark import SparkFiles
+
+    monkeypatch.setattr("farandole._spark.is_local", lambda _: False)
+    for times in range(2):
+        before = set(Path(SparkFiles.getRootDirectory()).glob("farandole-*.arrow"))
+        with pytest.warns(UserWarning, match="1 of 4 trials failed"):
+            trials = run(count, [{"x": x} for x in range(4)], data=table(70), engine="spark")
+        assert trials.values == [70, None, 72, 73]
+        after = set(Path(SparkFiles.getRootDirectory()).glob("farandole-*.arrow"))
+        assert len(after - before) == 1 - times
 
 
 @pytest.fixture

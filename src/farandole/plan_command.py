@@ -23,39 +23,49 @@ def add_plan(commands: Any) -> None:
     add("--workers", default="1..1024", help="such as 8, 1,2,4 or 1..10000 (1..1024)")
     add("--link", default="10Gbit", help="what a host's link carries (10Gbit)")
     add("--latency", default="10us", help="from host to host (10us)")
-    add("--batch", type=int, default=64, metavar="ROWS", help="rows a worker and step (64)")
+    add("--batch", type=int, metavar="ROWS", help="rows a worker and step (64)")
     add("--step-time", metavar="TIME", help="of one worker alone, such as 120ms")
     add("--shape", type=_shape, metavar="A,B", help="of a row, such as 3,224,224")
     add("--per-host", type=int, default=1, metavar="N", help="workers that share a link (1)")
+    add("--device", default="cpu", help="cpu, or gpu: all-reduce is nccl's ring then (cpu)")
     add("--memory", metavar="SIZE", help="of a worker, such as 16GB")
     add("--price", type=float, metavar="P", help="of a worker for an hour; needs --rows")
     add("--rows", type=int, metavar="N", help="rows of an epoch")
     add("--jitter", type=float, default=None, metavar="S", help="spread of a step's time (0.03)")
     add("--mtbf", metavar="TIME", help="between failures of one worker, such as 1000h")
     add("--precision", default="float32", help="float32, or mixed: 2 + 2 + 12 bytes a parameter")
+    add("--no-overlap", dest="overlap", action="store_false", help="send after the backward pass")
+    add("--servers", type=int, default=8, metavar="N", help="where there are several (8)")
+    add("--local-steps", type=int, metavar="N", help="of local SGD between meetings (8)")
+    add("--micro-batches", type=int, metavar="N", help="of a pipeline (four for each stage)")
     add("--output", metavar="FOLDER", help="folder for plan.csv and plan.png")
     plan.set_defaults(command=_plan)
 
 
 def _shape(text: str) -> tuple[int, ...]:
-    return tuple(int(size) for size in text.split(","))
+    try:
+        return tuple(int(size) for size in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be the sizes of one row, such as 3,224,224. Received: {text!r}"
+        ) from None
 
 
 def _plan(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from farandole.errors import InputError
     from farandole.planning import Plan, plan
-    from farandole.planning.text import tables
+    from farandole.planning.picture import require_matplotlib
+    from farandole.planning.text import closing, tables
 
-    if (options.price is None) != (options.rows is None):
-        raise InputError("--price and --rows go together: the money is that of an epoch.")
+    if options.output is not None:
+        require_matplotlib()  # before anything takes long
     kept = {k: v for k, v in vars(options).items() if k not in ("command", "output", "network")}
     found: Plan = plan(options.network, **{k: v for k, v in kept.items() if v is not None})
     console = Console()
     for table in tables(found):
         console.print(table)
-    console.print(str(found.recommendation), highlight=False)
+    console.print(closing(found), highlight=False)
     if options.output is not None:
         _write(found, Path(options.output))
     return 0

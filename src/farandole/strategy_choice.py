@@ -7,8 +7,9 @@ from functools import partial
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel import Strategy, resolve
+from farandole.parallel import ParameterServer, Strategy, resolve
 from farandole.planning.auto import choose
+from farandole.training.freezing import Frozen
 from farandole.training.optimizers import check_splittable
 from farandole.training.recipe import Recipe
 
@@ -34,19 +35,45 @@ def choose_strategy(
 def check_strategy(
     strategy: Strategy, network: nn.Module, recipe: Recipe, num_workers: int
 ) -> None:
-    """Raise, before anything is launched, for what a strategy can't do."""
-    strategy.check(network, num_workers)
-    if recipe.solver() is not None and not (strategy.is_exact and strategy.is_whole):
-        missing = "whole network" if strategy.is_exact else "exact gradient of all rows"
-        raise InputError(
-            f"optimizer={recipe.optimizer!r} needs the {missing} on every worker, which strategy "
-            f'{strategy.name!r} doesn\'t give. Use strategy="allreduce", or another optimizer.'
-        )
-    if strategy.splits_tensors and num_workers > 1:
-        check_splittable(recipe.optimizer, strategy.name)
+    """Raise, before anything is launched, for what a strategy can't do.
+
+    >>> network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    >>> check_strategy(resolve("pipeline"), network, Recipe(freeze=["0"]), 2)
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: 1 of the network's 2 layers have parameters to train: too few for \
+2 stages. Use at most 1 workers in a pipeline, or another strategy.
+    """
+    frozen = Frozen.of(network, recipe.freeze)
+    try:
+        strategy.check(network, num_workers)
+    finally:
+        frozen.thaw()
+    _check_optimizer(strategy, recipe, num_workers)
     for name in ("unfreeze_at", "sync_batch_norm"):
         if getattr(recipe, name) and not strategy.is_whole:
             raise InputError(
                 f"{name} needs the whole network on every worker, which strategy "
                 f'{strategy.name!r} takes apart. Use strategy="allreduce", or leave it out.'
             )
+    if recipe.sync_batch_norm and _is_asynchronous(strategy) and num_workers > 1:
+        raise InputError(
+            "sync_batch_norm lets all workers wait for each other in every pass, but asynchronous "
+            f"ones don't wait. Received: strategy={strategy!r}. Leave it out, or use a synchronous "
+            "strategy."
+        )
+
+
+def _check_optimizer(strategy: Strategy, recipe: Recipe, num_workers: int) -> None:
+    if recipe.solver() is not None and not (strategy.is_exact and strategy.is_whole):
+        missing = "whole network" if strategy.is_exact else "exact gradient of all rows"
+        raise InputError(
+            f"optimizer={recipe.optimizer!r} needs the {missing} on every worker, which "
+            f"{strategy!r} doesn't give. Use AllReduce() without compression, or another optimizer."
+        )
+    if strategy.splits_tensors and num_workers > 1:
+        check_splittable(recipe.optimizer, strategy.name)
+
+
+def _is_asynchronous(strategy: Strategy) -> bool:
+    return isinstance(strategy, ParameterServer) and strategy.asynchronous

@@ -1,12 +1,20 @@
-"""What a worker does in run_many: take the next trial, run it, tell of it."""
+"""What a worker does in run_many: take the next trial, run it, tell of it. And its rows."""
 
 from __future__ import annotations
 
+import atexit
+import hashlib
+import os
 import pickle
+import random
+import shutil
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import cloudpickle
@@ -16,8 +24,12 @@ import torch
 import torch.distributed as dist
 
 from farandole import _spark
-from farandole.data.source import ParquetSource
+from farandole.data.source import ParquetSource, TableSource, local_source
+from farandole.engines import Engine, SparkEngine
 from farandole.world import World
+
+_LOOK_SECONDS = 0.1
+"""How often rank 0 looks whether its peers still need it."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,13 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Began:
+    """Told before a trial runs: if its worker dies, the driver knows of what."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Copy:
     """Where a worker finds the rows."""
 
@@ -53,6 +72,52 @@ class Copy:
             return ParquetSource(self.path).table()
         path = _spark.distributed_path(self.path) if self.distributed else self.path
         return pa.ipc.open_file(pa.memory_map(path)).read_all()
+
+
+def everywhere(data: Any, engine: Engine, stack: ExitStack) -> Copy | None:
+    """Put the rows where every worker can map them."""
+    if data is None:
+        return None
+    source = local_source(data.toArrow() if _spark.is_dataframe(data) else data, shuffle=True)
+    if isinstance(source, ParquetSource):
+        local = "://" not in source.path
+        return Copy(os.path.abspath(source.path) if local else source.path, parquet=True)
+    assert isinstance(source, TableSource)
+    if isinstance(engine, SparkEngine) and not _is_near(engine.session):
+        path = _kept(source)
+        _spark.distribute(engine.session, path)
+        return Copy(os.path.basename(path), distributed=True)
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
+    path = os.path.join(folder, "rows.arrow")
+    source.mapped(path)
+    return Copy(path)
+
+
+def _is_near(session: Any) -> bool:
+    """Whether the session's workers see the files of this process."""
+    return _spark.is_local(session) and not _spark.is_connect(session)
+
+
+def _kept(source: TableSource) -> str:
+    """A file of the rows, named by its content, that stays until this process ends.
+
+    Spark fetches it again for every executor that comes later, and knows it by its name.
+    """
+    folder = _folder()
+    path = os.path.join(folder, "rows.arrow")
+    source.mapped(path)
+    with open(path, "rb") as file:
+        name = hashlib.file_digest(file, "sha256").hexdigest()
+    named = os.path.join(folder, f"farandole-{name}.arrow")
+    os.replace(path, named)
+    return named
+
+
+@cache
+def _folder() -> str:
+    folder = tempfile.mkdtemp(prefix="farandole-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @dataclass(frozen=True)
@@ -74,37 +139,52 @@ def work(job: Job, world: World, _: None) -> list[Trial]:
     """Take trials until there are none left; tell of each, in case that a later one kills us."""
     table = None if job.copy is None else job.copy.table()
     done = []
-    for number in _next(len(job.trials), world):
-        trial = replace(_tried(job, job.trials[number], table), rank=world.rank)
+    for place in _next(len(job.trials), world):
+        trial = job.trials[place]
+        world.link.tell(Began(trial.number))
+        world.link.flush()
+        trial = replace(_tried(job, trial, table), rank=world.rank)
         world.link.tell(trial)
         done.append(trial)
     return done
 
 
 def _next(count: int, world: World) -> Iterator[int]:
-    """Numbers that no other worker has."""
+    """Places in the list that no other worker has."""
     if world.size == 1:
         yield from range(count)
         return
     store = dist.distributed_c10d._get_default_store()
-    while (number := store.add("farandole/trials", 1) - 1) < count:
-        yield number
+    while (place := store.add("farandole/trials", 1) - 1) < count:
+        yield place
+    store.add("farandole/trials/over", 1)
+    # The store lives in rank 0. A peer may ask it again after hours, so nothing here has a limit:
+    # if that peer dies instead, the engine ends this worker too.
+    while world.is_leader and store.add("farandole/trials/over", 0) < world.size:
+        time.sleep(_LOOK_SECONDS)
 
 
 def _tried(job: Job, trial: Trial, table: pa.Table | None) -> Trial:
     start = time.perf_counter()
-    torch.manual_seed(job.seed + trial.number)
+    _sow(job.seed + trial.number)
     try:
         value = job.fn(*_tables(table, trial.fold, job), **trial.options)
         pickle.loads(cloudpickle.dumps(value))  # what can't travel is this trial's own failure
         return replace(trial, value=value, seconds=time.perf_counter() - start)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return replace(
             trial,
             error=f"{type(error).__name__}: {error}",
             traceback=traceback.format_exc(),
             seconds=time.perf_counter() - start,
         )
+
+
+def _sow(seed: int) -> None:
+    """Seed torch, Python and NumPy's global generator, which takes 32 bits."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))
 
 
 def _tables(table: pa.Table | None, fold: int | None, job: Job) -> tuple[pa.Table, ...]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,13 +12,13 @@ from typing import Any
 
 import pandas as pd
 
-from farandole import _spark
-from farandole.data.source import ParquetSource, TableSource, local_source
-from farandole.engines import Engine, SparkEngine, Task
+from farandole.engines import Engine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, WorkerFailed
 from farandole.launch import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
-from farandole.trial_worker import Copy, Job, Trial, load, work
+from farandole.trial_worker import Began, Job, Trial, everywhere, load, work
+
+_OWN_COLUMNS = ("fold", "value", "error", "seconds", "rank")
 
 
 class Trials(Sequence[Trial]):
@@ -44,9 +42,14 @@ class Trials(Sequence[Trial]):
     def table(self) -> pd.DataFrame:
         """One row a trial: its options, fold, value, error, seconds and worker.
 
-        A value that is a mapping fills a column for each of its keys.
+        A value that is a mapping fills a column for each of its keys. Options keep their names.
+        What would hide behind one of them is called `trial_rank` instead of `rank`, and a value's
+        key that is taken `value_error` instead of `error`.
         """
-        return pd.DataFrame([_row(trial) for trial in self._trials])
+        options = {name for trial in self._trials for name in trial.options}
+        own = {name: _free(name, "trial_", options) for name in _OWN_COLUMNS}
+        taken = options | {own[name] for name in _OWN_COLUMNS if name != "value"}
+        return pd.DataFrame([_row(trial, own, taken) for trial in self._trials])
 
     def __repr__(self) -> str:
         failed = sum(trial.error is not None for trial in self._trials)
@@ -68,19 +71,25 @@ def run_many(
     """Call `fn` once for each trial, many at a time: other hyper-parameters, or other folds.
 
     A worker that is done takes the next trial. One that fails is noted, and the others go on; if
-    all fail, the first one's error is raised.
+    all fail, the first one's error is raised. A trial that ends its worker (out of memory, a crash)
+    is noted as lost. It takes the ring along, so a new one runs what is left, and again from their
+    start the trials that peers were at. That goes on for as long as every ring finishes or loses
+    a trial; after one that does neither, what is left is lost. It takes a driver that workers can
+    reach: without, a crash loses everything.
 
     Args:
         fn: is called as `fn(**trial)`, as `fn(data, **trial)`, or with folds as
             `fn(train, validation, **trial)`; tables are Arrow's.
         trials: the arguments of each call.
         data: a Spark or pandas DataFrame, an Arrow table or the path of Parquet files. Every worker
-            has all of it, mapped into memory.
+            has all of it, mapped into memory. On a cluster, Spark keeps what it has brought to its
+            workers until the session ends, with no way to take it back; the same rows go once.
         folds: run each trial so many times, each with another part of the rows held out.
         num_workers: how many trials run at the same time.
         engine: "local" (processes), "spark", or an engine object. By default Spark when
             a session is active, else local.
-        seed: for the folds, and for torch's random numbers in each trial, whichever worker runs it.
+        seed: for the folds, and for the random numbers of torch, Python and NumPy's global
+            generator in each trial, whichever worker runs it.
         timeout: seconds that a worker waits for its peers at the start.
         progress: say on stderr what is done.
 
@@ -95,43 +104,71 @@ def run_many(
     planned = _planned(fn, trials, data, folds)
     runner = resolve_engine(engine)
     with ExitStack() as stack:
-        copy = _everywhere(data, runner, stack)
-        job = Job(fn, tuple(planned), copy, folds, seed)
-        task = Task(load=load, work=partial(work, job))
-        heard = _Listener(len(planned), progress)
-        workers = min(num_workers, len(planned))
-        try:
-            found = runner.run(task, workers, timeout=timeout, on_message=heard)
-            heard.done |= {trial.number: trial for part in found for trial in part}
-        except WorkerFailed as error:
-            if not heard.done:
-                raise
-            heard.lose(planned, str(error).partition("\n")[0])
+        copy = everywhere(data, runner, stack)
+        heard = _Listener(planned, progress)
+        while left := heard.left:
+            job = Job(fn, tuple(left), copy, folds, seed)
+            task = Task(load=load, work=partial(work, job))
+            _ring(runner, task, min(num_workers, len(left)), timeout, heard)
     return _assembled(planned, heard.done)
 
 
-class _Listener:
-    """Hears what is done while the workers run, so that a crash loses only what was running."""
+def _ring(runner: Engine, task: Task, workers: int, timeout: float, heard: _Listener) -> None:
+    """Run what is left, until it is done or a worker dies: then there is less left than before."""
+    before = len(heard.done)
+    try:
+        found = runner.run(task, workers, timeout=timeout, on_message=heard)
+        heard.done |= {trial.number: trial for part in found for trial in part}
+    except Exception as error:  # of any kind: hours of results must not go with it
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, WorkerFailed):
+            why = error.summary
+            heard.lose(heard.running.get(error.rank), why)
+        if not heard.done:
+            raise
+        if len(heard.done) == before:
+            for trial in heard.left:
+                heard.lose(trial.number, why)
+    heard.running.clear()
 
-    def __init__(self, count: int, progress: bool) -> None:
-        self._count = count
+
+class _Listener:
+    """Hears what begins and what is done, so that a crash loses only what it was the end of."""
+
+    def __init__(self, planned: Sequence[Trial], progress: bool) -> None:
+        self._planned = planned
         self._progress = progress
         self.done: dict[int, Trial] = {}
+        self.running: dict[int, int] = {}
+        """Which trial each worker is at."""
+
+    @property
+    def left(self) -> list[Trial]:
+        """Those that have not come back."""
+        return [trial for trial in self._planned if trial.number not in self.done]
 
     def __call__(self, rank: int, message: object) -> None:
         print_output(rank, message)
-        if not isinstance(message, Trial):
-            return
-        self.done[message.number] = message
-        if self._progress:
-            said = message.error or _short(message.value)
-            place = f"trial {len(self.done)}/{self._count}"
-            print(f"{place}  {_describe(message)}  {said}", file=sys.stderr, flush=True)
+        if isinstance(message, Began):
+            self.running[rank] = message.number
+        elif isinstance(message, Trial):
+            self.running.pop(rank, None)
+            self._note(message)
 
-    def lose(self, planned: Sequence[Trial], why: str) -> None:
-        """Note those that never came back."""
-        for trial in planned:
-            self.done.setdefault(trial.number, replace(trial, error=f"lost: {why}"))
+    def lose(self, number: int | None, why: str) -> None:
+        """Note that a trial will not come back."""
+        if number is None or number in self.done:
+            return
+        rank = next((rank for rank, at in self.running.items() if at == number), None)
+        text = f"lost: {why.partition(chr(10))[0]}"
+        self._note(replace(self._planned[number], error=text, rank=rank))
+
+    def _note(self, trial: Trial) -> None:
+        self.done[trial.number] = trial
+        if self._progress:
+            said = trial.error or _short(trial.value)
+            place = f"trial {len(self.done)}/{len(self._planned)}"
+            print(f"{place}  {_describe(trial)}  {said}", file=sys.stderr, flush=True)
 
 
 def _planned(fn: Any, trials: Any, data: Any, folds: Any) -> list[Trial]:
@@ -153,25 +190,6 @@ def _planned(fn: Any, trials: Any, data: Any, folds: Any) -> list[Trial]:
     return [Trial(number, dict(one), fold) for number, (one, fold) in enumerate(pairs)]
 
 
-def _everywhere(data: Any, engine: Engine, stack: ExitStack) -> Copy | None:
-    """Put the rows where every worker can map them."""
-    if data is None:
-        return None
-    source = local_source(data.toArrow() if _spark.is_dataframe(data) else data, shuffle=True)
-    if isinstance(source, ParquetSource):
-        local = "://" not in source.path
-        return Copy(os.path.abspath(source.path) if local else source.path, parquet=True)
-    assert isinstance(source, TableSource)
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
-    # Spark keeps distributed files by name, for the whole session.
-    path = os.path.join(folder, f"{os.path.basename(folder)}.arrow")
-    source.mapped(path)
-    if isinstance(engine, SparkEngine):
-        _spark.distribute(engine.session, path)
-        return Copy(os.path.basename(path), distributed=True)
-    return Copy(path)
-
-
 def _assembled(planned: Sequence[Trial], done: Mapping[int, Trial]) -> Trials:
     trials = [done[trial.number] for trial in planned]
     failed = [trial for trial in trials if trial.error is not None]
@@ -188,11 +206,21 @@ def _assembled(planned: Sequence[Trial], done: Mapping[int, Trial]) -> Trials:
     return Trials(trials)
 
 
-def _row(trial: Trial) -> dict[str, Any]:
-    value = trial.value if isinstance(trial.value, Mapping) else {"value": trial.value}
-    fold = {} if trial.fold is None else {"fold": trial.fold}
-    about = {"error": trial.error, "seconds": trial.seconds, "rank": trial.rank}
-    return {**trial.options, **fold, **value, **about}
+def _row(trial: Trial, own: Mapping[str, str], taken: set[str]) -> dict[str, Any]:
+    row = dict(trial.options)
+    if trial.fold is not None:
+        row[own["fold"]] = trial.fold
+    if isinstance(trial.value, Mapping):
+        row |= {_free(name, "value_", taken): value for name, value in trial.value.items()}
+    else:
+        row[own["value"]] = trial.value
+    return row | {own[name]: getattr(trial, name) for name in ("error", "seconds", "rank")}
+
+
+def _free(name: str, prefix: str, taken: set[str]) -> str:
+    while name in taken:
+        name = f"{prefix}{name}"
+    return name
 
 
 def _describe(trial: Trial) -> str:

@@ -15,6 +15,9 @@ class Link(Protocol):
     def tell(self, message: object) -> None:
         """Send one picklable message to the driver."""
 
+    def flush(self, patience: float = 10.0) -> None:
+        """Wait, so many seconds at most, until what was told has left this process."""
+
     def stop_requested(self) -> bool:
         """Whether the driver asked for an orderly end (Ctrl-C)."""
 
@@ -24,6 +27,9 @@ class SilentLink:
 
     def tell(self, message: object) -> None:
         """Drop the message."""
+
+    def flush(self, patience: float = 10.0) -> None:
+        """Nothing waits."""
 
     def stop_requested(self) -> bool:
         """Nobody can ask."""

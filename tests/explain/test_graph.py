@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,12 +53,25 @@ def test_every_node_names_what_it_takes() -> None:
         ({"x": "1,two"}, "x must be made of numbers. Received: 'two'"),
         ({"x": "1,2,3"}, "same length. Received: 3 and 2"),
         ({"x": "1,2,3,4,5", "beta": "1,2,3,4,5"}, "1 to 4 numbers"),
+        ({"x": "nan,1"}, "x must be made of finite numbers. Received: 'nan'"),
+        ({"beta": "1,-inf"}, "beta must be made of finite numbers. Received: '-inf'"),
+        ({"y": float("inf")}, "y must be made of finite numbers. Received: inf"),
+        (
+            {"x": "1e200,1", "beta": "1e100,1"},
+            "L or a gradient is too large. Received: x='1e200,1'",
+        ),
         ({"y": "high"}, "y must be made of numbers"),
     ],
 )
 def test_what_is_no_number_is_named(
-    options: dict[str, str], complaint: str, tmp_path: Path
+    options: dict[str, Any], complaint: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=complaint):
         explain("backprop", tmp_path, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_caption_keeps_the_rule_and_the_number_apart(tmp_path: Path) -> None:
+    page = explain("backprop", tmp_path, x="1,2", beta="3,-0.5", y=0.5).read_text()
+    assert "∂L/∂z = ∂L/∂r where z &gt; 0, else 0; here 3<" in page
+    assert "MatMul: z = x · β; here 2<" in page

@@ -26,12 +26,17 @@ PAGES: dict[str, tuple[str, dict[str, Any]]] = {
     "4 servers of 12": ("parameter-server", {"workers": 12, "servers": 4}),
     "2 servers": ("parameter-server", {"servers": 2, "workers": 2}),
     "gpipe": ("pipeline", {}),
-    "1f1b": ("pipeline", {"schedule": "1f1b", "stages": 8, "micro_batches": 16}),
+    "1f1b": ("pipeline", {"schedule": "1f1b", "stages": 8, "micro_batches": 12}),
+    "gpipe of 16": ("pipeline", {"stages": 4, "micro_batches": 16}),
     "naive": ("pipeline", {"schedule": "naive"}),
     "sharding": ("sharding", {}),
     "sharding of 12": ("sharding", {"workers": 12}),
     "backprop": ("backprop", {}),
     "backprop of 4": ("backprop", {"x": "1,2,3.333,-4", "beta": "1e-5,2,-3,9", "relu": False}),
+    "backprop of large ones": (
+        "backprop",
+        {"x": "1.234e50,-2e-39,3.333e40,4e39", "beta": "1e50,-2e40,3e1,4", "y": -1e99},
+    ),
     "activations": ("activations", {}),
     "trace": ("ring", {"trace": "run.json"}),
 }
@@ -54,6 +59,32 @@ TOO_WIDE = """() => {
     if (page.scrollHeight > innerHeight) found.push("the page scrolls down");
     return found;
 }"""
+
+# Words that lie over others.
+OVERLAPPING = """() => {
+    const texts = [...document.querySelectorAll("figure:not([hidden]) svg text")];
+    const boxes = texts.map((text) => text.getBBox());
+    const found = [];
+    boxes.forEach((a, one) => boxes.slice(0, one).forEach((b, other) => {
+        const across = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
+        const down = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
+        if (across > 1 && down > 4) found.push(texts[other].textContent, texts[one].textContent);
+    }));
+    return found;
+}"""
+
+# The size of the smallest words on the screen, in pixels, and what they are.
+SMALLEST = """() => {
+    const svg = document.querySelector("figure:not([hidden]) svg");
+    const scale = svg.getScreenCTM().a;
+    const sizes = [...svg.querySelectorAll("text")].map(
+        (text) => [scale * parseFloat(getComputedStyle(text).fontSize), text.textContent]);
+    for (const other of document.querySelectorAll("h1, figure:not([hidden]) *, nav *"))
+        if (!other.closest("svg") && other.textContent)
+            sizes.push([parseFloat(getComputedStyle(other).fontSize), other.textContent]);
+    return sizes.sort((one, other) => one[0] - other[0])[0];
+}"""
+READABLE = 14  # pixels, of 720
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +213,25 @@ def test_the_slider_and_the_address_lead_to_a_step(open_page: Callable[..., Page
     assert page.locator("#previous").is_disabled()
 
 
+@pytest.mark.parametrize(
+    ("hash_", "number"), [("#2.5", 2), ("#0", 1), ("#-3", 1), ("#99", 9), ("#here", 1)]
+)
+def test_an_odd_address_leads_somewhere_too(
+    hash_: str, number: int, open_page: Callable[..., Page]
+) -> None:
+    page = open_page("ring", hash_=hash_)
+    assert counter(page) == f"{number} / 9"
+    assert page.locator("figure:visible").count() == 1
+
+
+def test_the_address_can_change_while_the_page_is_open(open_page: Callable[..., Page]) -> None:
+    page = open_page("ring")
+    for hash_, number in (("#4", 4), ("#2.5", 2), ("#Infinity", 9)):
+        page.evaluate(f"location.hash = '{hash_}'")
+        page.wait_for_function(f"document.querySelector('#counter').value === '{number} / 9'")
+        assert page.locator("figure:visible").count() == 1
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_everything_fits_into_a_small_projector(name: str, open_page: Callable[..., Page]) -> None:
     page = open_page(name)
@@ -189,6 +239,9 @@ def test_everything_fits_into_a_small_projector(name: str, open_page: Callable[.
     assert count > 2
     for number in range(count):
         assert page.evaluate(TOO_WIDE) == [], f"frame {number + 1}"
+        assert page.evaluate(OVERLAPPING) == [], f"frame {number + 1}"
+        size, text = page.evaluate(SMALLEST)
+        assert size >= READABLE, f"frame {number + 1}: {text!r}"
         page.keyboard.press("ArrowRight")
     labels = page.locator("svg").evaluate_all("all => all.map(svg => svg.ariaLabel)")
     assert all(labels)

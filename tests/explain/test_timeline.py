@@ -74,6 +74,10 @@ def test_the_timeline_as_text_has_a_column_a_job() -> None:
     ]
 
 
+def test_long_pipelines_are_executed_as_well() -> None:
+    assert run_pipeline(3, 2000).end == 2 * 2002
+
+
 def test_an_unknown_schedule_is_named() -> None:
     with pytest.raises(InputError, match=r"'gpipe', '1f1b' or 'naive'\. Received: schedule='zb'"):
         run_pipeline(2, 2, "zb")

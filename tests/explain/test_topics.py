@@ -84,6 +84,8 @@ def test_the_ring_is_printed_step_by_step(
         ("ring", {"values": 3}, "values must be a whole number from 5 "),
         ("parameter-server", {"servers": 6}, "servers must be a whole number from 1 to 4"),
         ("pipeline", {"schedule": "zb"}, "schedule must be 'gpipe', '1f1b' or 'naive'"),
+        ("pipeline", {"stages": 8, "micro_batches": 13}, "micro_batches must .* from 1 to 12,"),
+        ("pipeline", {"micro_batches": 17}, "micro_batches must .* from 1 to 16,"),
         ("pipeline", {"stages": True}, "Received: stages=True"),
         (
             "backprop",
@@ -108,7 +110,7 @@ def test_the_command_has_the_options_of_all_topics() -> None:
     (commands,) = (a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction))
     there = {action.dest for action in commands.choices["explain"]._actions}
     known = {name for topic in TOPICS.values() for name in topic.options}
-    # How much to measure is a Plan, which a command line can't say.
+    # How much to measure is a DepthPlan, which a command line can't say.
     assert there - {"help", "topic", "output"} == known - {"plan"}
 
 
@@ -145,11 +147,24 @@ def test_every_option_has_a_default() -> None:
         assert all(option.default is not option.empty for option in options)
 
 
-def test_without_matplotlib_it_says_what_to_install(
+def test_without_matplotlib_there_is_a_page_and_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert main(["explain", "activations", "--output", str(tmp_path)]) == 1
+    assert main(["explain", "activations", "--output", str(tmp_path)]) == 0
+    told = capsys.readouterr()
+    assert "pip install 'farandole[plot]'" in told.out
+    assert "The picture" not in told.out
+    assert told.err == ""
+    assert (tmp_path / "activations.html").read_text().count("<figure>") == 9
+    assert not (tmp_path / "activations.png").exists()
+
+
+def test_depth_is_a_picture_and_says_so_before_it_trains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(["explain", "depth", "--output", str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert "pip install 'farandole[plot]'" in told.err
     assert told.out == ""

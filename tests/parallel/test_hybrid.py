@@ -7,7 +7,7 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel import AllReduce, Hybrid, Pipeline, resolve
-from farandole.parallel.pipeline.grid import place_of
+from farandole.parallel.grid import place_of
 
 AS_MANY = "A pipeline of 3 stages needs 3 workers. Received: 2"
 

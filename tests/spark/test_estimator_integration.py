@@ -164,7 +164,7 @@ class FromZero(AllReduce):
 def test_strategies(spark: SparkSession) -> None:
     model = fitted(frame(spark), strategy=FromZero(), numWorkers=2)
     assert losses_of(model)[0] == pytest.approx(math.log(3), abs=1e-6)
-    with pytest.raises(InputError, match="strategy must be one of 'allreduce'"):
+    with pytest.raises(InputError, match="There is no strategy 'magic'"):
         fitted(frame(spark), strategy="magic")
 
 

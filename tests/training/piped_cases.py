@@ -15,6 +15,7 @@ from torch import nn
 from farandole.data import Columns
 from farandole.data.source import local_source
 from farandole.networks import MLP
+from farandole.parallel import Pipeline
 from farandole.parallel.base import Strategy
 from farandole.training.examination import storage_for
 from farandole.training.job import Outcome, TrainingJob
@@ -37,6 +38,8 @@ class Subject:
     rtol: float = 1e-6
     trace: bool = False
     """Whether to record passes; there is no validation then."""
+    pipeline: Pipeline | None = None
+    """Through which it goes, whatever else is tried."""
 
 
 class Wrapper(nn.Module):
@@ -95,6 +98,12 @@ def normal() -> nn.Sequential:
     return nn.Sequential(nn.BatchNorm1d(6, momentum=None), nn.Linear(6, 8), nn.Linear(8, 3))
 
 
+def standardized() -> nn.Sequential:
+    """A layer has statistics but no parameters; both stages have one."""
+    first, last = nn.BatchNorm1d(8, affine=False), nn.BatchNorm1d(3, affine=False)
+    return nn.Sequential(nn.Linear(6, 8), first, nn.ReLU(), nn.Linear(8, 3), last)
+
+
 NORMALISED = "normalised"
 SUBJECTS = {
     NORMALISED: Subject(normal, rows=33, trace=True),
@@ -111,6 +120,9 @@ SUBJECTS = {
     ),
     "frozen": Subject(plain, {"freeze": ["0"], "learning_rates": {"2": 0.02}}),
     "rates": Subject(plain, {"learning_rates": {"0": 0.05, "4": 0.001}}),
+    "statistics only": Subject(
+        standardized, rows=96, trace=True, pipeline=Pipeline(split_at=["3"], micro_batches=1)
+    ),
     "few rows": Subject(plain, rows=5),
     "one large batch": Subject(plain, {"batch_size": 1000}),
     "small batches": Subject(plain, {"batch_size": 3, "max_steps": 12}),
@@ -137,6 +149,8 @@ def table(rows: int) -> pa.Table:
 def trained(name: str, strategy: Strategy, world: World) -> Outcome:
     """Train one of the subjects in the ring that is there."""
     subject = SUBJECTS[name]
+    if subject.pipeline is not None and world.size > 1:
+        strategy = subject.pipeline
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
         network = copy.deepcopy(subject.network()).double()

@@ -25,8 +25,11 @@ from farandole.data import Columns
 from farandole.data.shards import KEY, Storage, write_shard
 from farandole.errors import InputError
 from farandole.ragged import Ragged
+from farandole.parallel.normalization import synchronize
 from farandole.training import losses
-from farandole.training.step import Batcher
+from farandole.training.metrics import Tally
+from farandole.training.step import Batch, Batcher, Stepper
+from farandole.world import World
 
 
 @pytest.mark.parametrize("way", ["class_weights", "inside the loss"])
@@ -198,3 +201,50 @@ def test_one_row_is_normalised_by_its_own_values_if_it_has_several(
     result = farandole.train(network, table, features="x", batch_size=1, progress=False)
     assert int(result.network[0].num_batches_tracked) == counted  # type: ignore[index]
     assert bool(result.network[0].running_mean.any()) == bool(counted)  # type: ignore[index]
+
+
+class Viewed(nn.Module):
+    """Can't do with no rows; the last layer is one that nothing leads to without them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values = self.norm(self.convolution(x))
+        found: torch.Tensor = self.last(values.view(values.size(0), -1))
+        return found
+
+
+def pictures(rows: int) -> Batch:
+    return Batch(rows, [torch.rand(rows, 1, 2, 2)], [torch.zeros(rows, dtype=torch.int64)], None)
+
+
+def test_rows_that_stand_in_for_none_count_for_nothing() -> None:
+    network = Viewed()
+    stepper = Stepper(network, losses.resolve("cross_entropy"), "float32", "cpu")
+    with pytest.raises(RuntimeError, match="0 elements"):
+        stepper.learn(pictures(0), Tally({}, "softmax"))
+    stepper.join(pictures(2))
+    assert stepper.is_joint
+    before, tally = {n: t.clone() for n, t in network.state_dict().items()}, Tally({}, "softmax")
+    assert stepper.learn(pictures(0), tally) == (0.0, 0.0)
+    assert all(p.grad is not None and not p.grad.any() for p in network.parameters())
+    torch.testing.assert_close(dict(network.state_dict()), before, rtol=0, atol=0)
+    assert all(module.training for module in network.modules())
+    network.eval()
+    stepper.evaluate(pictures(0), tally)
+    assert stepper.learn(pictures(3), tally)[1] == 3
+    assert tally.result("train", lambda sums: sums, 1) == pytest.approx(
+        {"train_loss": float(F.cross_entropy(*both(network)))}, rel=1e-5
+    )
+
+
+def test_norms_over_all_workers_get_no_rows_at_all() -> None:
+    network = synchronize(nn.Sequential(nn.Flatten(1), nn.BatchNorm1d(4)), World(size=2)).eval()
+    stepper, seen = Stepper(network, losses.resolve("cross_entropy"), "float32", "cpu"), []
+    stepper.join(pictures(2))
+    network.register_forward_hook(lambda module, rows, output: seen.append(len(output)))
+    stepper.evaluate(pictures(0), Tally({}, "softmax"))
+    assert seen == [0]

@@ -184,6 +184,13 @@ class Outbox:
         if not self._closed:
             self._queue.put(message)
 
+    def flush(self, patience: float = 10.0) -> None:
+        """Wait until all that was told is sent: the next thing to do may end this process."""
+        sent = threading.Event()
+        self.tell(sent)
+        if not self._closed:
+            sent.wait(patience)
+
     def stop_requested(self) -> bool:
         """Whether the driver asked for an orderly end."""
         return self._stop.is_set()
@@ -199,6 +206,9 @@ class Outbox:
         listening = threading.Thread(target=self._listen, args=(open_line,), daemon=True)
         listening.start()
         while (message := self._queue.get()) is not _END:
+            if isinstance(message, threading.Event):
+                message.set()
+                continue
             if line is not None and not _sent(line, _packed(self._rank, message)):
                 line = None
             if line is None:

@@ -49,6 +49,9 @@ class _DirectLink:
     def tell(self, message: object) -> None:
         self._on_message(0, message)
 
+    def flush(self, patience: float = 10.0) -> None:
+        """It has been heard already."""
+
     def stop_requested(self) -> bool:
         return self.stop.is_set()
 

@@ -6,7 +6,7 @@ from farandole.explain.activations import (
     explain_activations,
 )
 from farandole.explain.depth import explain_depth
-from farandole.explain.depth_study import FULL, QUICK, DepthStudy, Plan, study_depth
+from farandole.explain.depth_study import FULL, QUICK, DepthPlan, DepthStudy, study_depth
 from farandole.explain.topics import TOPICS, Topic, explain
 from farandole.explain.variants import VARIANTS, Variant
 
@@ -15,8 +15,8 @@ __all__ = [
     "QUICK",
     "TOPICS",
     "VARIANTS",
+    "DepthPlan",
     "DepthStudy",
-    "Plan",
     "Topic",
     "Variant",
     "activation_curves",

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from farandole.errors import MissingPackage
 from farandole.explain import picture
 from farandole.explain.activations_page import activation_frames
 from farandole.explain.page import write_page
@@ -22,16 +23,14 @@ _KINK = 0.5  # a slope that changes by more from one point to the next has jumpe
 
 
 def explain_activations(path: Path) -> None:
-    """Print the table of activations, draw them, and write a page of them.
+    """Print the table of activations, write a page of them, and draw them all on one picture.
 
     Args:
-        path: where the page goes (.html); the picture is beside it (.png).
+        path: where the page goes (.html); the picture is beside it (.png), if there is matplotlib.
     """
     from rich.console import Console
 
-    # Before anything is printed: without matplotlib half of it can't be seen.
     curves, table = activation_curves(), activation_table()
-    draw(curves, path.with_suffix(".png"))
     frames = list(activation_frames(curves, table))
     write_page(path.with_suffix(".html"), "Activations and their slopes", frames, seconds=4)
     console = Console()
@@ -41,7 +40,16 @@ def explain_activations(path: Path) -> None:
         f"one. Going back through {_LAYERS} layers multiplies {_LAYERS} of them, and the weights "
         "between: the last column is the most that they leave of a gradient."
     )
-    console.print(f"The picture: {path.with_suffix('.png')}", soft_wrap=True)
+    console.print(_draw_or_say_why(curves, path.with_suffix(".png")), soft_wrap=True, markup=False)
+
+
+def _draw_or_say_why(curves: pd.DataFrame, path: Path) -> str:
+    """The page needs no matplotlib, so it is no error to have none."""
+    try:
+        draw(curves, path)
+    except MissingPackage as error:
+        return f"There is no picture of all nine, only the page. {error}"
+    return f"The picture: {path}"
 
 
 def activation_curves(least: float = -4.0, most: float = 4.0, points: int = 401) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from farandole.explain.drawing import (
     VERMILION,
     WHITE,
     Drawing,
+    length,
 )
 from farandole.explain.graph import Node, Numbers, regression_graph
 from farandole.explain.page import Frame, write_page
@@ -24,6 +26,7 @@ _PLACES = {
     "x": (0, 0), "β": (0, 2), "z": (1, 1), "r": (2, 1), "e": (3, 1), "y": (3, 2.75), "L": (4, 1),
 }  # fmt: skip
 _BOX = (250.0, 70.0)  # of a value, and of the gradient under it
+_LONGEST = 20.0  # of what is written there on two lines, in heights of a letter
 _ENDS = {"x": (20.0, 54.0), "β": (86.0, 120.0)}  # at MatMul, where four arrows meet
 _FAINT = "#DDDDDD"
 
@@ -51,6 +54,11 @@ def explain_backprop(
             f"x and beta must have the same length. Received: {len(features)} and {len(weights)}"
         )
     graph = regression_graph(features, weights, _number("y", y), relu=relu)
+    if not all(math.isfinite(n) for node in graph.values() for n in node.value + node.gradient):
+        raise InputError(
+            f"With these numbers L or a gradient is too large. Received: x={x!r}, beta={beta!r}, "
+            f"y={y!r}. Choose smaller ones."
+        )
     write_page(path, "Backpropagation: a linear regression as a graph", _frames(graph), seconds=3)
     console = terminal.console()
     rows = [
@@ -73,13 +81,24 @@ def _numbers(name: str, given: str | Sequence[float]) -> list[float]:
 
 def _number(name: str, given: str | float) -> float:
     try:
-        return float(given)
+        number = float(given)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be made of numbers. Received: {given!r}") from error
+    if not math.isfinite(number):
+        raise InputError(f"{name} must be made of finite numbers. Received: {given!r}")
+    return number
 
 
 def _text(numbers: Numbers) -> str:
-    words = ", ".join(f"{number:.4g}".replace("-", "−") for number in numbers)
+    """Numbers in words, with as many digits as there is room for in a box."""
+    choices = [_rounded(numbers, digits) for digits in (4, 3, 2, 1)]
+    return next((words for words in choices if length(words) < _LONGEST), choices[-1])
+
+
+def _rounded(numbers: Numbers, digits: int) -> str:
+    # −0.0 is 0 to a reader, and 1e+50 is 1e50.
+    written = [f"{number + 0.0:.{digits}g}".replace("e+", "e") for number in numbers]
+    words = ", ".join(written).replace("-", "−")
     return words if len(numbers) == 1 else f"[{words}]"
 
 
@@ -100,7 +119,7 @@ def _frames(graph: dict[str, Node]) -> list[Frame]:
     for number, name in enumerate(order, 1):
         known = known | {name}
         node = graph[name]
-        caption = f"{node.operation}: {node.formula} = {_text(node.value)}"
+        caption = f"{node.operation}: {node.formula}; here {_text(node.value)}"
         phase = f"Forward, step {number} of {len(order)}"
         frames.append(_frame(graph, phase, caption, known, set(), {name}))
     told: set[str] = set()
@@ -114,7 +133,7 @@ def _frames(graph: dict[str, Node]) -> list[Frame]:
 
 def _rule(node: Node) -> str:
     """How its gradient is computed, and what comes out."""
-    return node.rule if node.symbol == "L" else f"{node.rule} = {_text(node.gradient)}"
+    return node.rule if node.symbol == "L" else f"{node.rule}; here {_text(node.gradient)}"
 
 
 def _frame(
@@ -128,7 +147,7 @@ def _frame(
     for node in graph.values():
         x, y = _place(graph, node.symbol)
         title = f"{node.symbol}: {node.operation}" if node.operation else node.symbol
-        drawing.text(x + _BOX[0] / 2, y - 12, title, size=30, bold=True)
+        drawing.text(x + _BOX[0] / 2, y - 12, title, size=32, bold=True)
         name, back = node.symbol, node.symbol in told
         value = _text(node.value) if name in known else ""
         gradient = f"∂ {_text(node.gradient)}" if back else ""
@@ -145,7 +164,7 @@ def _draw_half(
     pale = PALE_BLUE if colour == BLUE else PALE_ORANGE
     drawing.box(
         x, y, *_BOX, words, fill=pale if words else WHITE, edge=colour if words else GREY,
-        thick=6 if fresh else 2, dashed=not words, bold=fresh, name=name,
+        thick=6 if fresh else 2, dashed=not words, size=34, bold=fresh, name=name,
     )  # fmt: skip
 
 

@@ -39,10 +39,10 @@ class Chart:
         for value, words in y_ticks:
             _, y = self.place(self.x[0], value)
             self.drawing.line([(self.across[0], y), (self.across[1], y)], colour="#DDDDDD", thick=2)
-            self.drawing.text(self.across[0] - 14, y + 9, words, size=25, anchor="end")
+            self.drawing.text(self.across[0] - 14, y + 10, words, size=28, anchor="end")
         for value, words in x_ticks:
             x, _ = self.place(value, self.y[0])
-            self.drawing.text(x, self.up[0] + 36, words, size=25)
+            self.drawing.text(x, self.up[0] + 36, words, size=28)
         corner = (self.across[0], self.up[0])
         self.drawing.line([(self.across[0], self.up[1]), corner, (self.across[1], self.up[0])])
 

@@ -9,11 +9,11 @@ from typing import Any
 import pandas as pd
 
 from farandole.explain import depth_picture, picture
-from farandole.explain.depth_study import FULL, Plan, study_depth
+from farandole.explain.depth_study import FULL, DepthPlan, study_depth
 from farandole.explain.variants import VARIANTS
 
 
-def explain_depth(path: Path, plan: Plan = FULL) -> None:
+def explain_depth(path: Path, plan: DepthPlan = FULL) -> None:
     """Train shallow and deep networks, print what became of them, and draw their gradients.
 
     Args:

@@ -22,7 +22,7 @@ from farandole.training.stage import DIVERGED, SPOILED
 
 
 @dataclass(frozen=True)
-class Plan:
+class DepthPlan:
     """How much to measure.
 
     >>> QUICK.depths
@@ -37,9 +37,9 @@ class Plan:
     seed: int = 0
 
 
-FULL = Plan()
+FULL = DepthPlan()
 """All depths; less than a minute on one core."""
-QUICK = Plan(depths=(2, 20), epochs=2)
+QUICK = DepthPlan(depths=(2, 20), epochs=2)
 """A shallow and a deep one, for a few seconds."""
 
 
@@ -54,14 +54,14 @@ class DepthStudy:
     loss and accuracy of the last epoch, which are NaN where training diverged."""
 
 
-def study_depth(plan: Plan = FULL, tell: Callable[[str], Any] | None = None) -> DepthStudy:
+def study_depth(plan: DepthPlan = FULL, tell: Callable[[str], Any] | None = None) -> DepthStudy:
     """Measure every variant at every depth, on scikit-learn's handwritten digits.
 
     Args:
         plan: how much to measure.
         tell: hears a line before each variant is trained.
 
-    >>> study = study_depth(Plan(depths=(2,), epochs=1))
+    >>> study = study_depth(DepthPlan(depths=(2,), epochs=1))
     >>> study.summary["variant"].tolist()[:2]
     ['sigmoid', 'careful weights']
     """
@@ -139,7 +139,9 @@ def _norm(gradient: torch.Tensor | None) -> float:
     return float(gradient.norm())
 
 
-def _learn(network: nn.Module, table: pa.Table, variant: Variant, plan: Plan) -> dict[str, float]:
+def _learn(
+    network: nn.Module, table: pa.Table, variant: Variant, plan: DepthPlan
+) -> dict[str, float]:
     """Train, and give the loss and accuracy of the last epoch; NaN if there is no such thing."""
     lost = {"loss": math.nan, "accuracy": math.nan}
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from html import escape
 
@@ -15,9 +16,13 @@ INK, WHITE, GREEN, YELLOW = "#1A1A1A", "#FFFFFF", "#009E73", "#F0E442"
 PALE_BLUE, PALE_GREEN, PALE_ORANGE, PALE_GREY = "#D6E9F5", "#BFE8DA", "#FBDCC4", "#EDEDED"
 
 Point = tuple[float, float]
-# The width of a letter, on average, in heights of it: wide enough for all usual fonts.
-_WIDTH, _BOLD_WIDTH = 0.69, 0.75
-_SMALLEST = 14.0
+SMALLEST = 20.0
+"""The least size of words: 15 pixels on a projector of 1280 by 720."""
+# Widths of letters, in heights of them: those of DejaVu Sans, as no usual font is wider.
+_WIDTHS = {0.4: " ,.:;/()[]ijl|", 0.84: "+−=→∂", 0.98: "mwMW"}
+_OF_EACH = {letter: width for width, letters in _WIDTHS.items() for letter in letters}
+_BOLD = 1.1
+_SUM = re.compile(r"(?<![eE])\+")  # not the plus of 1e+300
 
 
 class Drawing:
@@ -71,8 +76,7 @@ class Drawing:
             f'fill="{fill}" stroke="{edge}" stroke-width="{thick:g}"{dashes}/>'
         )
         if words:
-            lines = _lines(words, width, size, bold)
-            fitting = max(_SMALLEST, min(_fitting(line, width, size, bold) for line in lines))
+            lines, fitting = _fitted(words, width, height, size, bold)
             middle = y + height / 2 + (0.35 - 0.58 * (len(lines) - 1)) * fitting
             self.text(x + width / 2, middle, *lines, size=fitting, bold=bold, name=name)
 
@@ -139,16 +143,33 @@ class Drawing:
         self._shapes.append(f'<polygon points="{places}" fill="{colour}"/>')
 
 
-def _fitting(words: str, width: float, size: float, bold: bool) -> float:
-    """The size that words may have in a box."""
-    return min(size, (width - 14) / ((_BOLD_WIDTH if bold else _WIDTH) * len(words)))
+def length(words: str, bold: bool = False) -> float:
+    """How long words are, in heights of a letter.
+
+    >>> round(length("a 3/8"), 2), length("wide") > length("fill")
+    (2.72, True)
+    """
+    return sum(_OF_EACH.get(letter, 0.64) for letter in words) * (_BOLD if bold else 1)
 
 
-def _lines(words: str, width: float, size: float, bold: bool) -> list[str]:
-    """Cut a sum or a list in two where it would have to be small to fit."""
-    between = "+" if "+" in words else ", "
-    terms = words.split(between)
-    if len(terms) < 3 or _fitting(words, width, size, bold) > 0.9 * size:
-        return [words]
+def _fitted(
+    words: str, width: float, height: float, size: float, bold: bool
+) -> tuple[list[str], float]:
+    """Words on one line or on two, and the size that they have in a box."""
+    room = width - min(14.0, 0.15 * width)
+    choices = []
+    for lines in ([words], _halves(words)):
+        across = min(room / length(line, bold) for line in lines)
+        choices.append((min(size, across, height / (1.16 * len(lines))), lines))
+    (one, line), (two, halves) = choices
+    return (halves, max(SMALLEST, two)) if two > 1.1 * one else (line, max(SMALLEST, one))
+
+
+def _halves(words: str) -> list[str]:
+    """Cut a sum or a list in two."""
+    between = "+" if _SUM.search(words) else ", "
+    terms = _SUM.split(words) if between == "+" else words.split(between)
+    if len(terms) == 1:
+        return terms
     half = (len(terms) + 1) // 2
-    return [between.join(terms[:half]) + between, between.join(terms[half:])]
+    return [between.join(terms[:half]) + between.rstrip(), between.join(terms[half:])]

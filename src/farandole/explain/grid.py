@@ -18,7 +18,7 @@ from farandole.explain.holdings import Holdings, Words, letter, transfers
 from farandole.parallel.schedule import Step
 
 WIDTH, HEIGHT = 1600.0, 640.0
-_MARGIN, _TOP, _BOTTOM = 120.0, 50.0, 50.0
+_MARGIN, _TOP, _BOTTOM = 112.0, 50.0, 50.0
 
 
 def draw_grid(
@@ -45,8 +45,8 @@ def draw_grid(
     received = set() if step is None else {(to, chunk) for _, to, chunk in transfers(step)}
     for worker, chunks in enumerate(held):
         x, _, width, _ = _cell(held, worker, 0)
-        drawing.text(x + width / 2, 34, _title(worker, len(held)), size=30, bold=True)
-        size = 26 if len(held) < 9 else 21
+        drawing.text(x + width / 2, 34, _title(worker, len(held)), size=32, bold=True)
+        size = 28 if len(held) < 9 else 23
         drawing.text(x + width / 2, HEIGHT - 12, below[worker], size=size)
         for chunk, parts in enumerate(chunks):
             _draw_chunk(
@@ -64,7 +64,7 @@ def _title(worker: int, workers: int) -> str:
 
 def _cell(held: Holdings, worker: int, chunk: int) -> tuple[float, float, float, float]:
     """Where a chunk of a worker is: x, y, width, height."""
-    gap = 64.0 if len(held) < 7 else 44.0 if len(held) < 9 else 26.0
+    gap = 56.0 if len(held) < 7 else 40.0 if len(held) < 9 else 25.0
     width = (WIDTH - 2 * _MARGIN - gap * (len(held) - 1)) / len(held)
     row = (HEIGHT - _TOP - _BOTTOM) / len(held[0])
     space = 14.0 if len(held) < 7 else 8.0
@@ -82,7 +82,7 @@ def _draw_chunk(
     drawing.box(
         x, y, width, height, words,
         fill=fill, edge=edge, thick=6 if arrived else 2, dashed=not parts,
-        size=30, bold=finished, name=f"worker {worker + 1}, {letter(chunk)}",
+        size=34, bold=finished, name=f"worker {worker + 1}, {letter(chunk)}",
     )  # fmt: skip
 
 
@@ -94,8 +94,7 @@ def _draw_arrow(drawing: Drawing, held: Holdings, sender: int, receiver: int, ch
         drawing.arrow((x + width + 2, middle), (there - 4, middle), thick=thick)
         return
     # Round the ring: out on the right, in again on the left.
-    size = 21 if len(held) < 10 else 18
-    drawing.arrow((x + width + 2, middle), (x + width + 36, middle), thick=thick)
-    drawing.text(x + width + 42, middle + 7, f"to {receiver + 1}", size=size, anchor="start")
-    drawing.arrow((there - 38, middle), (there - 4, middle), thick=thick)
-    drawing.text(there - 42, middle + 7, f"from {sender + 1}", size=size, anchor="end")
+    drawing.arrow((x + width + 2, middle), (WIDTH - 6, middle), thick=thick)
+    drawing.text((x + width + WIDTH) / 2, middle - 14, f"to {receiver + 1}")
+    drawing.arrow((6, middle), (there - 4, middle), thick=thick)
+    drawing.text(there / 2, middle - 14, f"from {sender + 1}")

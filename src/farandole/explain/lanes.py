@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from farandole.explain.drawing import (
     BLUE,
     GREEN,
@@ -11,10 +13,12 @@ from farandole.explain.drawing import (
     PALE_GREEN,
     PALE_GREY,
     PALE_ORANGE,
+    SMALLEST,
     VERMILION,
     WHITE,
     YELLOW,
     Drawing,
+    length,
 )
 from farandole.explain.recording import Recording, nested
 from farandole.parallel.trace import Span
@@ -53,7 +57,7 @@ def draw_lanes(recording: Recording, start: float, end: float, label: str) -> Dr
         drawing.box(_LEFT, y, _RIGHT - _LEFT, height, edge=GREY, thick=1)
         parents = {id(around[-1]) for _, around in nested(spans) if around}
         for span, around in nested(spans):
-            words = "" if id(span) in parents else span.label or span.kind
+            words = [] if id(span) in parents else [span.label or span.kind, span.kind]
             _draw_span(drawing, span, words, (start, end), (y, height), len(around))
     _draw_scale(drawing, start, end)
     _draw_legend(drawing, {span.kind for spans in shown for span in spans})
@@ -63,7 +67,7 @@ def draw_lanes(recording: Recording, start: float, end: float, label: str) -> Dr
 def _draw_span(
     drawing: Drawing,
     span: Span,
-    words: str,
+    words: Sequence[str],
     window: tuple[float, float],
     row: tuple[float, float],
     depth: int,
@@ -76,10 +80,11 @@ def _draw_span(
         return
     fill, edge = _COLOURS[span.kind]
     (y, height), inset = row, min(depth, 2) * 0.2  # what lies within another is less high
-    fits = right - left > 15 * 0.69 * len(words) + 14
+    room = (right - left - 14) / SMALLEST
+    words = next((some for some in words if length(some) <= room), "")
     drawing.box(
-        left, y + height * inset, right - left, height * (1 - 1.3 * inset), words if fits else "",
-        fill=fill, edge=edge, thick=1, size=26,
+        left, y + height * inset, right - left, height * (1 - 1.3 * inset), words,
+        fill=fill, edge=edge, thick=1, size=28,
     )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def _draw_worker(drawing: Drawing, workers: int, values: int, stage: int, worker
         x += unit * kind.values
     size = megabytes(kept_values(workers, values, stage, worker))
     drawing.text(
-        40 + (worker + 0.5) * column - 12, 560, size, size=30 if workers < 9 else 22, bold=True,
+        40 + (worker + 0.5) * column - 12, 560, size, size=30 if workers < 9 else 24, bold=True,
         name=f"worker {worker + 1}, memory",
     )  # fmt: skip
 

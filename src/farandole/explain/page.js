@@ -8,7 +8,7 @@
   let timer = null;
 
   function show(number) {
-    now = Math.max(0, Math.min(last, number));
+    now = Math.max(0, Math.min(last, Math.trunc(number) || 0));
     frames.forEach((frame, index) => { frame.hidden = index !== now; });
     slider.value = now + 1;
     counter.value = `${now + 1} / ${frames.length}`;
@@ -39,6 +39,11 @@
     show(number);
   }
 
+  // page.html#5 is the fifth step.
+  function fromAddress() {
+    go(Number(location.hash.slice(1) || 1) - 1);
+  }
+
   // PageUp and PageDown are what a presenter's remote control sends.
   const keys = {
     ArrowRight: () => go(now + 1), PageDown: () => go(now + 1),
@@ -57,6 +62,7 @@
   next.addEventListener("click", () => go(now + 1));
   play.addEventListener("click", toggle);
   slider.addEventListener("input", () => go(Number(slider.value) - 1));
+  window.addEventListener("hashchange", fromAddress);
   document.body.classList.add("steps");
-  show(Number(location.hash.slice(1) || 1) - 1 || 0); // page.html#5 opens at the fifth step
+  fromAddress();
 })();

@@ -51,7 +51,7 @@ def explain_parameter_server(
         console.print(frame.phase, style="bold")
         console.print(terminal.holdings_table(held, as_sum(workers)))
         console.print(frame.caption + "\n")
-    console.print("In and out of the busiest worker, a step", style="bold")
+    console.print("What the busiest worker sends, a step", style="bold")
     console.print(traffic_table(servers, values))
     console.print(frames[-1].caption)
 
@@ -143,5 +143,5 @@ def _draw_worker(drawing: Drawing, schedule: Schedule, held: Holdings, worker: i
             x, 400 + chunk * height, width, height - 6, as_sum(schedule.workers)(chunk, parts),
             fill=PALE_GREEN if finished else PALE_BLUE if len(parts) > 1 else WHITE,
             edge=GREEN if finished else INK,
-            bold=finished, name=f"worker {worker + 1}, {letter(chunk)}",
+            size=34, bold=finished, name=f"worker {worker + 1}, {letter(chunk)}",
         )  # fmt: skip

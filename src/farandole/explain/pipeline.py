@@ -26,7 +26,8 @@ _ABOUT = {
     "1f1b": "Each stage goes back as soon as it can: one forward, one backward.",
     "naive": "One batch at a time: while one stage works, the others wait.",
 }
-_LEFT, _RIGHT, _WIDTH, _HEIGHT = 150.0, 1400.0, 1600.0, 640.0
+_LEFT, _RIGHT, _WIDTH, _HEIGHT = 146.0, 1416.0, 1600.0, 640.0
+_PASSES = 20  # stages and micro-batches: with more, numbers are too small to read
 
 
 def explain_pipeline(
@@ -41,12 +42,13 @@ def explain_pipeline(
         schedule: "gpipe", "1f1b", or "naive": no micro-batches, one stage at a time.
     """
     check_number("stages", stages, 2, 8)
-    check_number("micro_batches", micro_batches, 1, 16)
+    check_number("micro_batches", micro_batches, 1, min(16, _PASSES - stages))
     check_choice("schedule", schedule, SCHEDULES)
     timeline = run_pipeline(stages, micro_batches, schedule)
     moments = [0, *sorted({job.end for job in timeline.jobs})]
     frames = [_frame(timeline, time, schedule) for time in moments]
-    title = f"{_NAMES[schedule]}: {stages} stages, {micro_batches} micro-batches"
+    together = " at once" if schedule == "naive" else ""
+    title = f"{_NAMES[schedule]}: {stages} stages, {micro_batches} micro-batches{together}"
     write_page(path, title, frames, seconds=0.8)
     console = terminal.console()
     console.print(f"{title}. {_ABOUT[schedule]}\n")
@@ -95,8 +97,7 @@ def _summary(timeline: Timeline) -> str:
 def _frame(timeline: Timeline, time: int, schedule: str) -> Frame:
     phase = "Start" if time == 0 else f"Time {time} of {timeline.end}"
     drawing = Drawing(_WIDTH, _HEIGHT, f"{phase}: what each stage has done")
-    drawing.text((_RIGHT + _WIDTH) / 2 + 4, 34, "activations", size=24, bold=True)
-    drawing.text((_RIGHT + _WIDTH) / 2 + 4, 62, "kept", size=24, bold=True)
+    drawing.text(_RIGHT + 96, 30, "activations", "kept", size=26, bold=True)
     for stage in range(timeline.stages):
         _draw_stage(drawing, timeline, stage, time)
     for job in timeline.jobs:
@@ -133,7 +134,7 @@ def _row(timeline: Timeline, stage: int) -> tuple[float, float]:
 
 def _draw_stage(drawing: Drawing, timeline: Timeline, stage: int, time: int) -> None:
     y, height = _row(timeline, stage)
-    drawing.text(8, y + height / 2 + 10, f"stage {stage + 1}", size=30, anchor="start", bold=True)
+    drawing.text(4, y + height / 2 + 10, f"stage {stage + 1}", size=29, anchor="start", bold=True)
     drawing.box(_LEFT, y, _RIGHT - _LEFT, height, edge=GREY, thick=1)
     for start, end in timeline.bubbles(stage):
         if start < time:
@@ -142,7 +143,7 @@ def _draw_stage(drawing: Drawing, timeline: Timeline, stage: int, time: int) -> 
             drawing.hatch(left, y, right - left, height)
     kept, most = timeline.kept(stage, time), timeline.most_kept(stage)
     drawing.box(
-        _RIGHT + 24, y, _WIDTH - _RIGHT - 34, height, f"{kept} (max {most})",
+        _RIGHT + 18, y, _WIDTH - _RIGHT - 22, height, f"{kept} (max {most})",
         size=28, bold=True, name=f"stage {stage + 1}, kept",
     )  # fmt: skip
 
@@ -153,9 +154,9 @@ def _draw_job(drawing: Drawing, timeline: Timeline, job: Job, is_new: bool) -> N
     forward = job.action.kind == FORWARD
     edge = BLUE if forward else VERMILION
     # Where there is little room the colour has to say which pass it is.
-    words = job.label() if width > 44 else str(job.action.micro_batch)
+    words = job.label() if width > 48 else str(job.action.micro_batch)
     drawing.box(
         x + 1, y, width - 2, height, words,
         fill=PALE_BLUE if forward else PALE_ORANGE, edge=edge, thick=6 if is_new else 2,
-        bold=is_new, name=f"stage {job.stage + 1}, {job.action}",
+        size=32, bold=is_new, name=f"stage {job.stage + 1}, {job.action}",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What goes through a parameter server's link, the more workers the more; and a ring's."""
+"""What a parameter server sends, the more workers the more; and a worker of a ring."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from farandole.explain import terminal
 from farandole.explain.chart import Chart
-from farandole.explain.drawing import BLUE, VERMILION, Drawing
+from farandole.explain.drawing import BLUE, INK, VERMILION, Drawing
 from farandole.explain.page import Frame
 from farandole.explain.traffic import BYTES, busiest, megabytes
 from farandole.parallel.schedule import parameter_server, ring
@@ -18,10 +18,10 @@ MOST = 12  # workers
 
 
 def traffic(servers: int, values: int) -> list[tuple[int, int, int]]:
-    """For each number of workers: the values through the busiest link, with servers and in a ring.
+    """For each number of workers: the values that the busiest sends, with servers and in a ring.
 
     >>> traffic(servers=1, values=120)[:2]
-    [(2, 240, 240), (3, 480, 320)]
+    [(2, 120, 120), (3, 240, 160)]
     """
     found = []
     for workers in range(max(2, servers), MOST + 1):
@@ -35,7 +35,7 @@ def traffic_frame(servers: int, values: int) -> Frame:
     """Draw it."""
     counts = traffic(servers, values)
     top = counts[-1][1] * 1.12
-    drawing = Drawing(1600, 640, "Traffic at the busiest worker, by the number of workers")
+    drawing = Drawing(1600, 640, "What the busiest worker sends, by the number of workers")
     chart = Chart(drawing, (190, 1540), (540, 40), (counts[0][0], MOST), (0, top))
     chart.axes(
         [(workers, str(workers)) for workers, _, _ in counts],
@@ -44,11 +44,13 @@ def traffic_frame(servers: int, values: int) -> Frame:
     drawing.text(865, 624, "workers", size=28)
     server = [(float(workers), float(count)) for workers, count, _ in counts]
     ring_ = [(float(workers), float(count)) for workers, _, count in counts]
+    chart.curve([(counts[0][0], 2 * values), (MOST, 2 * values)], INK, thick=2)
+    chart.note(MOST, 2 * values, f"2K = {megabytes(2 * values)}")
     chart.curve(server, VERMILION, thick=7)
     chart.curve(ring_, BLUE, thick=7, dashed=True)
     chart.note(MOST - 0.9, counts[-1][1], _servers(servers), VERMILION)
-    chart.note(MOST, counts[-1][2], "ring", BLUE)
-    return Frame("Traffic at the busiest worker, a step", drawing, _caption(servers))
+    chart.note(MOST, values / 4, "ring", BLUE)  # below its line
+    return Frame("What the busiest worker sends, a step", drawing, _caption(servers, values))
 
 
 def round_numbers(most: int) -> list[int]:
@@ -75,9 +77,10 @@ def _servers(servers: int) -> str:
     return "server" if servers == 1 else f"{servers} servers"
 
 
-def _caption(servers: int) -> str:
+def _caption(servers: int, values: int) -> str:
     split = "" if servers == 1 else f" {servers} servers share it, and it grows all the same."
     return (
-        "With every worker, more goes in and out of a server: its link sets the pace."
-        f"{split} In a ring nobody sends or receives more than 2K values, however many they are."
+        "A server sends (and receives) more with every worker: its link sets the pace."
+        f"{split} In a ring nobody sends more than 2K, twice the gradient of {megabytes(values)}, "
+        "however many they are."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from farandole.explain.limits import check_choice
 from farandole.parallel.pipeline_schedule import BACKWARD, FORWARD, KINDS, Action, needs, pipeline
@@ -80,18 +81,15 @@ def run_pipeline(stages: int, micro_batches: int, schedule: str = "gpipe") -> Ti
     check_choice("schedule", schedule, SCHEDULES)
     naive = schedule == "naive"
     unit = micro_batches if naive else 1
-    waiting = pipeline(stages, 1 if naive else micro_batches, "gpipe" if naive else schedule)
-    queues = [list(actions) for actions in waiting]
-    free = [0] * stages
-    jobs: dict[tuple[int, Action], Job] = {}
-    while any(queues):
-        before = len(jobs)
-        for stage, queue in enumerate(queues):
-            while queue and all(key in jobs for key in needs(stage, stages, queue[0])):
-                action = queue.pop(0)
-                ready = [jobs[key].end for key in needs(stage, stages, action)]
-                start = max([free[stage], *ready])
-                jobs[stage, action] = Job(stage, action, start, start + unit)
-                free[stage] = start + unit
-        assert len(jobs) > before, "a schedule that waits for itself"
-    return Timeline(stages, micro_batches, tuple(jobs.values()))
+    orders = pipeline(stages, 1 if naive else micro_batches, "gpipe" if naive else schedule)
+    awaited: dict[tuple[int, Action], list[tuple[int, Action]]] = {}
+    for stage, actions in enumerate(orders):
+        before: list[tuple[int, Action]] = []
+        for action in actions:
+            awaited[stage, action] = [*before, *needs(stage, stages, action)]
+            before = [(stage, action)]
+    ends: dict[tuple[int, Action], int] = {}
+    for key in TopologicalSorter(awaited).static_order():
+        ends[key] = unit + max((ends[other] for other in awaited[key]), default=0)
+    jobs = (Job(*key, end - unit, end) for key, end in ends.items())
+    return Timeline(stages, micro_batches, tuple(jobs))

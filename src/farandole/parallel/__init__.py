@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from farandole.errors import InputError
+from farandole.errors import InputError, suggestion
 from farandole.parallel.allreduce import AllReduce
 from farandole.parallel.base import Strategy, Synchronizer, Totals
 from farandole.parallel.compression import Compression, Half, PowerSGD, TopK
@@ -59,7 +59,12 @@ def resolve(strategy: str | Strategy) -> Strategy:
     """
     if isinstance(strategy, str):
         if strategy not in _STRATEGIES:
-            names = ", ".join(map(repr, _STRATEGIES))
-            raise InputError(f"strategy must be one of {names}. Received: strategy={strategy!r}")
+            known = ["auto", *_STRATEGIES]
+            raise InputError(f"There is no strategy {strategy!r}. {suggestion(strategy, known)}")
         return _STRATEGIES[strategy]()
+    if isinstance(strategy, type) or not hasattr(strategy, "attach"):
+        raise InputError(
+            "strategy must be a name, such as \"allreduce\", or an object, such as "
+            f"Sharded(stage=2). Received: strategy={strategy!r}"
+        )
     return strategy

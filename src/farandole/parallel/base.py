@@ -32,6 +32,20 @@ class Totals:
     expired: bool = False
     """Whether any worker's time is up."""
 
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Totals:
+        """Those of several workers, whose `numbers` were added up.
+
+        >>> Totals.of([3.0, 2.0, 0.0, 1.0])
+        Totals(loss=3.0, weight=2.0, interrupted=False, expired=True)
+        """
+        loss, weight, interrupted, expired = numbers
+        return cls(loss, weight, interrupted > 0, expired > 0)
+
+    def numbers(self) -> list[float]:
+        """One for each field, to be added up over workers."""
+        return [self.loss, self.weight, float(self.interrupted), float(self.expired)]
+
     @property
     def mean_loss(self) -> float:
         """The weighted mean over all rows; 0 for no rows."""

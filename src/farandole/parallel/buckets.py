@@ -12,7 +12,7 @@ from torch import nn
 
 from farandole.parallel.summation import Collective
 
-_FIRST_BYTES = 1 << 20
+FIRST_BYTES = 1 << 20
 """The first bucket is a small one, so that something is on its way soon."""
 
 
@@ -26,7 +26,7 @@ class Bucket:
     """Whether totals come with it, so that it has to wait for them."""
 
 
-def cut(lengths: Sequence[int], most: int, first: int = _FIRST_BYTES) -> list[int]:
+def cut(lengths: Sequence[int], most: int, first: int = FIRST_BYTES) -> list[int]:
     """How many gradients of so many bytes go to each bucket, in their order.
 
     A bucket is full once it has `most` bytes, the first one `first` if that is less.

@@ -12,6 +12,7 @@ from torch import nn
 
 from farandole.parallel.base import Synchronizer, Totals, trainable
 from farandole.parallel.buckets import Bucket, Buckets, cut
+from farandole.parallel.layout import by_dtype, hold_gradients
 from farandole.parallel.normalization import SynchronizedBatchNorm
 from farandole.parallel.summation import Collective, Summation
 from farandole.parallel.trace import span
@@ -47,7 +48,8 @@ class FlatGradients(Synchronizer):
 
     def refresh(self) -> None:
         """Lay out gradients for all parameters that are trainable now."""
-        groups = _by_dtype(trainable(self.network))
+        # In the order in which gradients come: the last layer's first.
+        groups = by_dtype(reversed(trainable(self.network)))
         self._flats = {dtype: _lay_out(group, self._summation) for dtype, group in groups.items()}
         self._tail = self._find_tail()
         if self._buckets is not None:
@@ -63,15 +65,12 @@ class FlatGradients(Synchronizer):
 
     def finish(self, mine: Totals) -> Totals:
         """Sum over workers, then divide by the global weight."""
-        values = (mine.loss, mine.weight, float(mine.interrupted), float(mine.expired))
-        self._tail.copy_(torch.tensor(values, dtype=torch.float64))
+        self._tail.copy_(torch.tensor(mine.numbers(), dtype=torch.float64))
         with span("sum"):
             self._sum()
-        loss, weight, interrupted, expired = self._tail.tolist()
-        if weight > 0:
-            for flat in self._flats.values():
-                flat.div_(weight)
-        return Totals(loss, weight, interrupted > 0, expired > 0)
+        totals = Totals.of(self._tail.tolist())
+        self._divide(totals.weight)
+        return totals
 
     def close(self) -> None:
         """Gradients go with the memory they are in."""
@@ -89,6 +88,12 @@ class FlatGradients(Synchronizer):
             return
         for flat in self._flats.values():
             self._summation.sum_(flat)
+
+    def _divide(self, weight: float) -> None:
+        """Sums become means."""
+        if weight > 0:
+            for flat in self._flats.values():
+                flat.div_(weight)
 
     def _find_tail(self) -> torch.Tensor:
         """The tail needs a dtype in which a row count is exact: bfloat16 would not do."""
@@ -116,20 +121,11 @@ class FlatGradients(Synchronizer):
         return Buckets(buckets, self._summation) if len(buckets) > len(self._flats) else None
 
 
-def _by_dtype(parameters: Sequence[nn.Parameter]) -> dict[torch.dtype, list[nn.Parameter]]:
-    """In the order in which gradients come: the last layer's first."""
-    groups: dict[torch.dtype, list[nn.Parameter]] = {}
-    for parameter in reversed(parameters):
-        groups.setdefault(parameter.dtype, []).append(parameter)
-    return groups
-
-
 def _lay_out(group: Sequence[nn.Parameter], summation: Summation) -> torch.Tensor:
     """A flat buffer with a tail; gradients are views of it."""
-    sizes = [parameter.numel() for parameter in group]
-    flat = summation.buffer(sum(sizes) + _TAIL, group[0].dtype, group[0].device)
-    for parameter, view in zip(group, flat[: sum(sizes)].split(sizes), strict=True):
-        parameter.grad = view.view_as(parameter)
+    size = sum(parameter.numel() for parameter in group)
+    flat = summation.buffer(size + _TAIL, group[0].dtype, group[0].device)
+    hold_gradients(flat, group)
     return flat
 
 

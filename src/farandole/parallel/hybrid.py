@@ -9,37 +9,13 @@ from typing import Any, ClassVar, Protocol
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel.base import Synchronizer
+from farandole.parallel.base import Strategy, Synchronizer
 from farandole.parallel.pipeline.strategy import Pipeline
 from farandole.world import World
 
 
-class Replicable(Protocol):
+class Replicable(Strategy, Protocol):
     """A strategy that parts a network, and can do so for several copies at once."""
-
-    @property
-    def name(self) -> str:
-        """What it is called by."""
-        ...
-
-    @property
-    def is_exact(self) -> bool:
-        """As for any strategy."""
-        ...
-
-    @property
-    def is_whole(self) -> bool:
-        """As for any strategy."""
-        ...
-
-    @property
-    def splits_tensors(self) -> bool:
-        """As for any strategy."""
-        ...
-
-    def check(self, network: nn.Module, workers: int) -> None:
-        """Raise if one copy can't be parted over so many workers."""
-        ...
 
     def attach_replicated(
         self, network: nn.Module, world: World, example: Sequence[Any] = (), *, replicas: int

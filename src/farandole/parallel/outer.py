@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from farandole.parallel.base import Synchronizer, Totals, average_buffers, trainable
+from farandole.parallel.layout import by_dtype, hold_gradients
 from farandole.parallel.summation import Collective
 from farandole.parallel.trace import span
 from farandole.world import World
@@ -114,13 +116,13 @@ class OuterSteps(Synchronizer):
     def _share(self, loss: float, weight: float) -> Totals:
         """Totals of all workers, with all that was kept for this."""
         waiting, self._waiting = self._waiting, Totals(0.0, 0.0)
-        mine = (loss + waiting.loss, weight, waiting.interrupted, waiting.expired, self._seen)
+        mine = replace(waiting, loss=loss + waiting.loss, weight=weight)
         device = next(iter(self._common)).device
-        values = torch.tensor([float(v) for v in mine], dtype=torch.float64, device=device)
+        values = torch.tensor([*mine.numbers(), self._seen], dtype=torch.float64, device=device)
         with span("sum"):
             self._summation.sum_(values)
-        loss, weight, interrupted, expired, self._seen_by_all = values.tolist()
-        return Totals(loss, weight, interrupted > 0, expired > 0)
+        *numbers, self._seen_by_all = values.tolist()
+        return Totals.of(numbers)
 
     def _meet(self) -> None:
         """One step of the outer optimizer, the same on all workers, who go on from there."""
@@ -129,11 +131,8 @@ class OuterSteps(Synchronizer):
         if not self._seen_by_all:  # nobody has moved, and momentum alone is no reason to
             return
         share = self._seen / self._seen_by_all
-        groups: dict[torch.dtype, list[nn.Parameter]] = {}
-        for parameter in self._common:
-            groups.setdefault(parameter.dtype, []).append(parameter)
         with span("sum"), torch.no_grad():
-            for group in groups.values():
+            for group in by_dtype(self._common).values():
                 self._sum_changes(group, share)
         self._outer.step()
         with torch.no_grad():
@@ -143,8 +142,6 @@ class OuterSteps(Synchronizer):
 
     def _sum_changes(self, group: list[nn.Parameter], share: float) -> None:
         """The mean way back from where the workers are, as gradients of the common parameters."""
-        changes = [(self._common[p] - p).reshape(-1) for p in group]
-        flat = torch.cat(changes).mul_(share)
+        flat = torch.cat([(self._common[p] - p).reshape(-1) for p in group]).mul_(share)
         self._summation.sum_(flat)
-        for parameter, mean in zip(group, flat.split([len(c) for c in changes]), strict=True):
-            self._common[parameter].grad = mean.view_as(parameter)
+        hold_gradients(flat, [self._common[parameter] for parameter in group])

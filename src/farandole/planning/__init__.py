@@ -1,11 +1,12 @@
 """Planning: what training would cost on machines that aren't there yet."""
 
 from farandole.planning.auto import choose
+from farandole.planning.case import Case, Price
 from farandole.planning.cluster import Cluster
 from farandole.planning.plan import Plan, plan
 from farandole.planning.profile import Layer, Profile
 from farandole.planning.recommendation import Recommendation
-from farandole.planning.strategies import STRATEGIES, Case, Price
+from farandole.planning.strategies import STRATEGIES
 
 __all__ = [
     "STRATEGIES",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from farandole.errors import InputError
 from farandole.parallel import AllReduce, Sharded, Strategy
+from farandole.planning.free_memory import free_memory
 from farandole.planning.memory import sharded
 from farandole.planning.text import nbytes
 
@@ -35,8 +35,9 @@ def choose(
 ) -> Choice:
     """The simplest strategy under which a network fits; no processes, next to no time.
 
-    Between workers of one machine nothing is faster than all-reduce, and nothing is simpler. Only
-    where parameters, gradients and Adam's averages don't fit are they parted, stage by stage.
+    This is the planner's model of memory, and no simulation: no link and no time is looked at, only
+    whether parameters, gradients and Adam's averages fit. Nothing is simpler than all-reduce, so
+    that is taken where they do; where they don't, they are parted, stage by stage.
 
     Args:
         network: any torch module.
@@ -84,15 +85,3 @@ def _is_allowed(
     except InputError:
         return False
     return True
-
-
-def free_memory() -> float:
-    """Bytes of this machine that nobody uses; where nobody knows, a few GB.
-
-    >>> free_memory() > 0
-    True
-    """
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):
-        return 8e9

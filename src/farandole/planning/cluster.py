@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from farandole.errors import InputError
 from farandole.planning import constants
+
+DEVICES = ("cpu", "gpu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,9 @@ class Cluster:
     latency: float = 1e-5
     """Seconds from one host to another."""
     per_host: int = 1
+    device: str = "cpu"
+    """What computes. All-reduce goes through a host's memory between CPUs, and round all workers
+    between GPUs (nccl)."""
     local_bandwidth: float = constants.LOCAL_BANDWIDTH
     """Bytes a second between two workers of one host."""
     local_latency: float = constants.LOCAL_LATENCY
@@ -33,6 +39,11 @@ class Cluster:
     mtbf: float | None = None
     """Mean seconds between two failures of one worker."""
     efficiency: float = constants.LINK_EFFICIENCY
+
+    def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            names = " or ".join(map(repr, DEVICES))
+            raise InputError(f"device must be {names}. Received: device={self.device!r}")
 
     def hosts(self, workers: int) -> int:
         """How many hosts so many workers need."""
@@ -46,7 +57,7 @@ class Cluster:
     @property
     def wires(self) -> Cluster:
         """Only what matters to transfers, so that one simulation serves many plans."""
-        return replace(self, jitter=0.0, mtbf=None)
+        return replace(self, jitter=0.0, mtbf=None, device="cpu")
 
     def lost(self, workers: int) -> float:
         """The share of all time that failures cost, if each one stops everybody; at most 1.

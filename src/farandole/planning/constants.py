@@ -16,8 +16,9 @@ JITTER = 0.03
 DRAWS = 64
 """Steps that are drawn to find how late the slowest worker is."""
 
-BUCKET_BYTES = 25e6
-"""Gradients are summed in buckets of this size while the backward pass goes on (DDP's default)."""
+BUCKET_BYTES = 25 << 20
+"""Where sums overlap the backward pass, gradients go in buckets of this size, as `AllReduce` cuts
+them (and DDP)."""
 
 LOCAL_BANDWIDTH = 10e9
 """Bytes a second between two workers of one host: PCIe 3.0 × 16, or a copy in memory."""
@@ -32,8 +33,8 @@ CHECKPOINT_SECONDS = 15.0
 """To write a checkpoint. They are as far apart as pays (Young's rule); a failure loses half of the
 time between two."""
 
-LOCAL_STEPS = 16
-"""Steps that local SGD makes alone before workers meet."""
+LOCAL_STEPS = 8
+"""Steps that local SGD makes alone before workers meet (the default of `LocalSGD`)."""
 
 MICRO_BATCHES = 4
 """Micro-batches for each stage of a pipeline. GPipe's advice: the bubble is small from 4 on."""
@@ -46,3 +47,6 @@ WORTH_IT = 0.5
 
 CLEARLY = 0.9
 """A strategy has to take less than this share of the time of a simpler one to be preferred."""
+
+MOST_WORKERS = 20_000
+"""A ring of N has 2 (N - 1) steps of N transfers each: beyond this, a plan takes minutes."""

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,25 +20,11 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.planning import constants
+from farandole.planning.moments import Moments, watch
+from farandole.planning.owners import low_rank, owned
 from farandole.planning.profile import Layer, Profile
 
-Clock = Callable[[], float]
 _WARM_UPS, _REPEATS = 2, 5
-
-
-@dataclass
-class _Moments:
-    """What the clock said when each layer was done."""
-
-    forward: dict[str, float] = field(default_factory=dict)
-    backward: dict[str, float] = field(default_factory=dict)
-    kept: dict[str, float] = field(default_factory=dict)
-    """Bytes kept by all layers so far."""
-    output: dict[str, float] = field(default_factory=dict)
-    start: float = 0.0
-    turn: float = 0.0
-    end: float = 0.0
 
 
 def measure(network: nn.Module, arguments: Sequence[Any], rows: int) -> Profile:
@@ -58,7 +44,7 @@ def measure(network: nn.Module, arguments: Sequence[Any], rows: int) -> Profile:
     move = _adam(_trainable(subject))
     with _one_thread(), torch.random.fork_rng(devices=[]):
         passes = [
-            _step(subject, arguments, time.perf_counter) for _ in range(_WARM_UPS + _REPEATS)
+            watch(subject, arguments, time.perf_counter) for _ in range(_WARM_UPS + _REPEATS)
         ][_WARM_UPS:]
         moved = [_seconds(move) for _ in range(_WARM_UPS + _REPEATS)][_WARM_UPS:]
     profiles = [_profile(subject, moments, rows) for moments in passes]
@@ -85,7 +71,7 @@ def estimate(network: nn.Module, arguments: Sequence[Any], rows: int, seconds: f
     # Rows of different sizes have to be looked at, so there the values have to be real.
     subject = copy.deepcopy(network).to("meta" if is_plain else "cpu").train()
     with FlopCounterMode(display=False) as counter:
-        moments = _step(subject, given if is_plain else arguments, lambda: _flops(counter))
+        moments = watch(subject, given if is_plain else arguments, lambda: _flops(counter))
     profile = _profile(subject, moments, rows)
     if profile.seconds == 0:
         raise InputError("No operations could be counted. Leave step_time out to measure here.")
@@ -118,69 +104,9 @@ def _adam(parameters: Sequence[nn.Parameter]) -> Callable[[], None]:
     )  # fmt: skip
 
 
-def _layers(network: nn.Module) -> dict[str, nn.Module]:
-    """The modules that have parameters of their own."""
-    return {
-        name: module
-        for name, module in network.named_modules()
-        if any(p.requires_grad for p in module.parameters(recurse=False))
-    }
-
-
-def _step(network: nn.Module, arguments: Sequence[Any], clock: Clock) -> _Moments:
-    """One forward and one backward pass, with the moments at which each layer was done."""
-    found = _Moments(start=clock())
-    with _watched(network, found, clock) as kept:
-        try:
-            with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
-                loss = _loss(network(*arguments))
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise InputError(
-                f"The network can't take the example. It says: {error}. Say what a row looks like "
-                "with shape=, such as shape=(3, 224, 224)."
-            ) from error
-        found.turn = clock()
-        loss.backward()
-        found.end = clock()
-    return found
-
-
-@contextmanager
-def _watched(
-    network: nn.Module, found: _Moments, clock: Clock
-) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-    """Note moments in the body of a `with`; gives a hook that counts what is kept."""
-    total, seen = [0.0], {id(parameter) for parameter in network.parameters()}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        base = tensor if tensor._base is None else tensor._base
-        if id(base) not in seen:
-            seen.add(id(base))
-            total[0] += tensor.nbytes
-        return tensor
-
-    def after(name: str, module: nn.Module, given: Any, output: Any) -> None:
-        found.forward[name], found.kept[name] = clock(), total[0]
-        found.output[name] = _bytes(output)
-
-    def grown(name: str, parameter: torch.Tensor) -> None:
-        found.backward[name] = clock()
-
-    hooks = []
-    for name, module in _layers(network).items():
-        hooks.append(module.register_forward_hook(partial(after, name)))
-        own = [p for p in module.parameters(recurse=False) if p.requires_grad]
-        hooks += [p.register_post_accumulate_grad_hook(partial(grown, name)) for p in own]
-    try:
-        yield keep
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _profile(network: nn.Module, moments: _Moments, rows: int) -> Profile:
+def _profile(network: nn.Module, moments: Moments, rows: int) -> Profile:
     """Seconds between moments: a layer's own, and of what came since the layer before it."""
-    modules = _layers(network)
+    owners = owned(network)
     order = sorted(moments.backward, key=lambda name: -moments.backward[name])
     if moments.forward.keys() >= set(order):  # the clock may stand still: of two, the later one
         order = sorted(order, key=lambda name: list(moments.forward).index(name))
@@ -196,12 +122,12 @@ def _profile(network: nn.Module, moments: _Moments, rows: int) -> Profile:
         [
             Layer(
                 name,
-                _count(modules[name]),
+                sum(p.numel() for p in owners[name][1]),
                 forward.get(name, 0.0),
                 backward[name],
                 kept.get(name, 0.0),
                 moments.output.get(name, 0.0),
-                _low_rank(modules[name]),
+                low_rank(owners[name][1]),
             )
             for name in order
         ],
@@ -215,36 +141,6 @@ def _differences(moments: dict[str, float], start: float) -> dict[str, float]:
     for name, moment in sorted(moments.items(), key=lambda pair: pair[1]):
         found[name], start = moment - start, moment
     return found
-
-
-def _count(module: nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters(recurse=False) if p.requires_grad)
-
-
-def _low_rank(module: nn.Module) -> int:
-    """Values that PowerSGD leaves: two thin matrices in place of a wide one."""
-    total = 0
-    for parameter in module.parameters(recurse=False):
-        height, size = len(parameter) if parameter.dim() else 1, parameter.numel()
-        thin = constants.LOW_RANK * (height + size // max(height, 1))
-        total += min(size, thin) if parameter.dim() > 1 else size
-    return total
-
-
-def _loss(output: Any) -> torch.Tensor:
-    """Something to go back from; what it is doesn't matter."""
-    if isinstance(output, dict):
-        output = list(output.values())
-    parts = output if isinstance(output, tuple | list) else [output]
-    sums = [p.float().mean() for p in parts if isinstance(p, torch.Tensor) and p.requires_grad]
-    if not sums:
-        raise InputError("The network gives no tensor that depends on its parameters.")
-    return torch.stack(sums).sum()
-
-
-def _bytes(output: Any) -> float:
-    parts = output if isinstance(output, tuple | list) else [output]
-    return float(sum(part.nbytes for part in parts if isinstance(part, torch.Tensor)))
 
 
 def _seconds(function: Callable[[], Any]) -> float:

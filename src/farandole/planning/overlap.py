@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from farandole.planning.curve import Curve
 from farandole.planning.profile import Bucket, Profile
-from farandole.planning.simulate import Collective, Curve
+from farandole.planning.simulate import Collective
 
 
 def summed(
@@ -31,22 +32,33 @@ def summed(
 
 
 def gathered(
-    profile: Profile, buckets: Sequence[Bucket], by: Collective, width: float, late: float
+    buckets: Sequence[Bucket], by: Collective, width: float, late: float, *, again: bool
 ) -> float:
-    """Seconds of a step in which parameters, too, are parted: ZeRO's third stage.
+    """Seconds of the passes in which parameters are gathered and gradients parted: FSDP.
 
-    The parameters of a bucket are gathered before it is used, forward and back, one bucket ahead
-    of the passes; its gradients are parted afterwards. All of that takes turns on one link.
+    A bucket's parameters are on their way while the pass of the one before it runs, and no earlier,
+    so that no more than two are there at a time. Its gradients are parted after its backward pass.
+    All of that takes turns on one link.
+
+    Args:
+        buckets: in the order of the backward pass.
+        by: how long gathering and parting take.
+        width: bytes of a value.
+        late: how much longer the slowest worker takes for everything.
+        again: whether parameters are let go of, and gathered for the backward pass too (stage 3).
     """
-    link = done = 0.0
+    link = began = done = 0.0
     for bucket in reversed(buckets):
-        link += by.gather(bucket.values * width)
-        done = max(done, link) + bucket.forward * late
-    waiting: Bucket | None = None
+        link = max(link, began) + by.gather(bucket.values * width)
+        began = max(done, link)
+        done = began + bucket.forward * late
+    before: Bucket | None = None
     for bucket in buckets:
-        link += by.gather(bucket.values * width)
-        there = max(done, link)
-        if waiting is not None:  # its gradients leave while this bucket's pass runs
-            link = max(link, done) + by.reduce(waiting.values * width)
-        done, waiting = there + bucket.backward * late, bucket
-    return max(link, done) + (by.reduce(waiting.values * width) if waiting else 0.0)
+        arrived = done
+        if again:
+            arrived = link = max(link, began) + by.gather(bucket.values * width)
+        began = max(done, arrived)
+        if before is not None:  # its gradients leave while this bucket's pass runs
+            link = max(link, done) + by.reduce(before.values * width)
+        done, before = began + bucket.backward * late, bucket
+    return max(link, done) + (by.reduce(before.values * width) if before else 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,17 @@ _PANELS = (
 )
 
 
+def require_matplotlib() -> None:
+    """Raise unless there is something to draw with."""
+    if find_spec("matplotlib") is None:
+        raise MissingPackage("matplotlib", "plot")
+
+
 def draw(plan: Plan, path: Path) -> None:
     """Draw four panels into a file."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingPackage("matplotlib", "plot") from error
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(15, 9), layout="constrained")
     title = f"{plan.profile.name}, {plan.profile.parameters / 1e6:,.3g} million parameters"
     wire = f"{plan.cluster.bandwidth * 8 / 1e9:g} Gbit/s, {plan.cluster.latency * 1e6:g} µs"

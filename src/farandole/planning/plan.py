@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import nn
 
 from farandole.errors import InputError
 from farandole.planning import constants, units
+from farandole.planning.case import Case
 from farandole.planning.cluster import Cluster
+from farandole.planning.data_parallel import allreduce
 from farandole.planning.measure import estimate, measure
 from farandole.planning.memory import widths
 from farandole.planning.profile import Profile
 from farandole.planning.recommendation import Recommendation, recommend
-from farandole.planning.strategies import STRATEGIES, Case
+from farandole.planning.strategies import STRATEGIES, refusal
 from farandole.planning.subject import find, rows_of
+
+_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -28,13 +33,16 @@ class Plan:
 
     `table` has a row for each pair: `seconds` a step, `efficiency` (1 is perfect scaling), `memory`
     and `sent` in bytes for the worker that needs or sends most, `lost` as the share of time that
-    failures cost, and, where there is a price, `money` for an epoch.
+    failures cost, `overlaps`, whether anything is sent during the passes, and, where there is a
+    price, `money` for an epoch. What a strategy would refuse to train has no row.
     """
 
     table: pd.DataFrame
     recommendation: Recommendation
     profile: Profile
     cluster: Cluster
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Strategies that won't train this network on some of the numbers of workers, and why."""
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw time, efficiency and memory over workers into a file."""
@@ -56,10 +64,11 @@ def plan(
     workers: int | str | Sequence[int] = "1..1024",
     link: str | float = "10Gbit",
     latency: str | float = "10us",
-    batch: int = 64,
+    batch: int | None = None,
     step_time: str | float | None = None,
     shape: Sequence[int] | None = None,
     per_host: int = 1,
+    device: str = "cpu",
     memory: str | float | None = None,
     price: float | None = None,
     rows: int | None = None,
@@ -79,17 +88,18 @@ def plan(
         workers: a number, several, or a range that doubles, such as "1..10000".
         link: what a host's link carries, such as "25Gbit".
         latency: from one host to another.
-        batch: rows that each worker brings to a step.
+        batch: rows that each worker brings to a step; 64 by default.
         step_time: of one worker alone; without it, it is measured here in one thread.
         shape: of one row, where the network doesn't say.
         per_host: workers of one host, which share its link.
+        device: "cpu", or "gpu": between those, all-reduce is nccl's ring through all of them.
         memory: of one worker, such as "16GB".
-        price: of a worker for an hour.
+        price: of a worker for an hour; needs `rows`.
         rows: of an epoch; with `price`, what it costs.
         jitter: spread of a worker's time for a step, as a share of it.
         mtbf: mean time between failures of one worker, such as "1000h".
         precision: "float32", or "mixed" (2 + 2 + 12 bytes a parameter).
-        overlap: whether gradients travel during the backward pass.
+        overlap: whether gradients travel during the backward pass under strategies that can do so.
         local_steps: that local SGD makes between meetings.
         servers: how many, where there are several parameter servers.
         micro_batches: of a pipeline; by default four for each stage.
@@ -101,51 +111,75 @@ def plan(
     >>> int(ring["sent"]) == 2 * 63 * 4 * 795_010 // 64
     True
     """
-    _check(batch=batch, per_host=per_host, local_steps=local_steps, servers=servers)
-    _check(**{k: v for k, v in {"rows": rows, "micro_batches": micro_batches}.items() if v})
+    _check(per_host=per_host, local_steps=local_steps, servers=servers)
+    optional = {"batch": batch, "rows": rows, "micro_batches": micro_batches}
+    _check(**{name: value for name, value in optional.items() if value is not None})
+    _check_choices(network, batch, shape, price, rows, overlap)
     widths(precision)
     cluster = Cluster(
         bandwidth=units.speed("link", link),
         latency=units.seconds("latency", latency),
         per_host=per_host,
+        device=device,
         jitter=_share("jitter", jitter),
         mtbf=None if mtbf is None else units.seconds("mtbf", mtbf),
     )
+    paid = None if price is None or rows is None else _share("price", price, math.inf) * rows
     counts = units.counts("workers", workers)
     room = None if memory is None else units.size("memory", memory)
-    profile = profile_of(network, batch, step_time, shape)
+    module, profile = profile_of(network, _BATCH if batch is None else batch, step_time, shape)
     cases = [
         Case(
             profile=profile, cluster=cluster, workers=count, precision=precision, overlap=overlap,
-            local_steps=local_steps, servers=servers, micro_batches=micro_batches,
+            local_steps=local_steps, servers=servers, micro_batches=micro_batches, network=module,
         )
         for count in counts
     ]  # fmt: skip
-    paid = None if price is None or rows is None else _share("price", price, math.inf) * rows
-    table = pd.DataFrame([row for case in cases for row in _rows(case, paid, room)])
-    crossing = profile.parameters * widths(precision).gradient / cluster.usable / cluster.latency
-    return Plan(table, recommend(table, room, crossing), profile, cluster)
+    refused: dict[str, str] = {}
+    table = pd.DataFrame([row for case in cases for row in _rows(case, paid, room, refused)])
+    found = recommend(table, room, crossing(cases[-1]))
+    return Plan(table, found, profile, cluster, refused)
+
+
+def crossing(case: Case) -> float:
+    """Workers from which on the latency of all-reduce's ring outweighs its bytes.
+
+    Between CPUs only one worker of each host is in that ring; between GPUs all are.
+    """
+    cluster = case.cluster
+    latency = cluster.latency
+    if cluster.device == "gpu":
+        latency += (cluster.per_host - 1) * cluster.local_latency
+    messages = len(case.buckets) if allreduce(case).overlaps else 1
+    return cluster.per_host * case.gradients / messages / cluster.usable / latency
 
 
 def profile_of(
     network: Any, batch: int, step_time: str | float | None, shape: Sequence[int] | None
-) -> Profile:
-    """What a network costs: measured here, or parted by operations if its seconds are given."""
+) -> tuple[nn.Module | None, Profile]:
+    """A network, if there is one, and what it costs: measured here, or parted by operations."""
     seconds = None if step_time is None else units.seconds("step_time", step_time)
     if isinstance(network, Profile):
-        return network if seconds is None else network.scaled(seconds)
+        if network.seconds <= 0:
+            raise InputError("The Profile's layers take no time. Give forward= and backward=.")
+        return None, network if seconds is None else network.scaled(seconds)
     subject = find(network)
     arguments = rows_of(subject, batch, shape)
     if seconds is None:
-        return measure(subject.network, arguments, batch)
-    return estimate(subject.network, arguments, batch, seconds)
+        return subject.network, measure(subject.network, arguments, batch)
+    return subject.network, estimate(subject.network, arguments, batch, seconds)
 
 
-def _rows(case: Case, paid: float | None, room: float | None) -> Iterator[dict[str, Any]]:
+def _rows(
+    case: Case, paid: float | None, room: float | None, refused: dict[str, str]
+) -> Iterator[dict[str, Any]]:
     alone = case.profile.seconds
     for name, pricing in STRATEGIES.items():
         found = pricing(case)
         if found is None:
+            continue
+        if (reason := refusal(name, case)) is not None:
+            refused.setdefault(name, reason)
             continue
         # A worker that waits for nobody stops nobody when it fails.
         lost = case.cluster.lost(1 if name == "asynchronous" else case.workers)
@@ -157,6 +191,7 @@ def _rows(case: Case, paid: float | None, room: float | None) -> Iterator[dict[s
             "memory": found.memory,
             "sent": found.sent,
             "lost": lost,
+            "overlaps": found.overlaps,
         }
         if paid is not None:  # rows × price an hour × seconds a row of one worker
             hours = paid * found.seconds / case.profile.rows / 3600
@@ -164,6 +199,18 @@ def _rows(case: Case, paid: float | None, room: float | None) -> Iterator[dict[s
         if room is not None:
             row["fits"] = found.memory <= room
         yield row
+
+
+def _check_choices(
+    network: Any, batch: Any, shape: Any, price: Any, rows: Any, overlap: Any
+) -> None:
+    """Raise for what would be ignored."""
+    if isinstance(network, Profile) and (batch is not None or shape is not None):
+        raise InputError("A Profile has its rows already: leave out batch and shape.")
+    if (price is None) != (rows is None):
+        raise InputError("price and rows go together: the money is that of an epoch.")
+    if not isinstance(overlap, bool):
+        raise InputError(f"overlap must be True or False. Received: overlap={overlap!r}")
 
 
 def _check(**counts: Any) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from farandole.errors import InputError
+from farandole.parallel.buckets import FIRST_BYTES, cut
 from farandole.planning import constants
 
 
@@ -23,7 +25,7 @@ class Layer:
     output: float = 0.0
     """Bytes that go on to the next layer."""
     low_rank: int | None = None
-    """Values of its gradient after PowerSGD."""
+    """Values that PowerSGD sends of its gradient; None: nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,13 @@ class Profile:
     """Seconds to move the parameters."""
     rows: int = 1
     name: str = field(default="network")
+
+    def __post_init__(self) -> None:
+        if not self.layers or self.parameters < 1 or self.rows < 1:
+            raise InputError(
+                "A Profile needs layers with parameters, and one row or more. Received: "
+                f"{len(self.layers)} layers with {self.parameters} parameters, rows={self.rows!r}"
+            )
 
     @property
     def parameters(self) -> int:
@@ -90,27 +99,29 @@ class Profile:
         return replace(self, layers=layers, optimizer=self.optimizer * factor)
 
     def buckets(
-        self, width: float = 4, most: float = constants.BUCKET_BYTES, *, low_rank: bool = False
+        self, width: float = 4, most: float = constants.BUCKET_BYTES, first: float = FIRST_BYTES
     ) -> list[Bucket]:
         """Gradients in the order of the backward pass, put together until a bucket is full.
 
         Args:
             width: bytes of one value.
             most: bytes at which a bucket is full. A layer is never split.
-            low_rank: count what PowerSGD leaves of a gradient.
+            first: bytes at which the first one is.
 
         >>> layers = [Layer("a", 10, 0, 2.0), Layer("b", 20, 0, 2.0), Layer("c", 1, 0, 1.0)]
-        >>> [(bucket.values, bucket.ready) for bucket in Profile(layers).buckets(most=60)]
+        >>> found = Profile(layers).buckets(most=60, first=60)
+        >>> [(bucket.values, bucket.ready) for bucket in found]
         [(21, 3.0), (10, 5.0)]
         """
         found: list[Bucket] = []
-        values, ready, forward, start = 0, 0.0, 0.0, 0.0
-        for layer in reversed(self.layers):
-            own = layer.low_rank if low_rank and layer.low_rank is not None else layer.parameters
-            values, ready, forward = values + own, ready + layer.backward, forward + layer.forward
-            if values * width >= most or layer is self.layers[0]:
-                found.append(Bucket(values, ready, forward, ready - start))
-                values, forward, start = 0, 0.0, ready
+        backwards, start, ready = list(reversed(self.layers)), 0, 0.0
+        lengths = [int(layer.parameters * width) for layer in backwards]
+        for count in cut(lengths, int(most), int(first)):
+            own = backwards[start : start + count]
+            backward = sum(layer.backward for layer in own)
+            start, ready = start + count, ready + backward
+            values = sum(layer.parameters for layer in own)
+            found.append(Bucket(values, ready, sum(layer.forward for layer in own), backward))
         return found
 
 

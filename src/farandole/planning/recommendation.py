@@ -8,6 +8,7 @@ import pandas as pd
 
 from farandole.planning import constants
 from farandole.planning.strategies import INEXACT, STRATEGIES
+from farandole.planning.text import duration, nbytes
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ def recommend(table: pd.DataFrame, memory: float | None, crossing: float) -> Rec
     Args:
         table: of a plan.
         memory: bytes that a worker has, if that is known.
-        crossing: workers from which on a ring's latency outweighs its bytes.
+        crossing: workers from which on the latency of all-reduce's ring outweighs its bytes.
     """
     exact = table[~table["strategy"].isin(INEXACT)]
     fitting = exact if memory is None else exact[exact["memory"] <= memory]
@@ -43,7 +44,8 @@ def recommend(table: pd.DataFrame, memory: float | None, crossing: float) -> Rec
     workers = int((worthy if len(worthy) else fitting.nsmallest(1, "seconds"))["workers"].max())
     here = fitting[fitting["workers"] == workers].set_index("strategy")
     chosen = _simplest(here["seconds"])
-    reason = _reason(here.loc[[chosen]].iloc[0], _crowded_out(exact, workers, chosen, memory))
+    before = _crowded_out(exact, workers, chosen, memory)
+    reason = _reason(here.loc[[chosen]].iloc[0], before, float(here["seconds"].min()))
     largest = int(table["workers"].max())
     return Recommendation(chosen, workers, reason + _beyond(fitting, workers, largest, crossing))
 
@@ -64,15 +66,17 @@ def _crowded_out(exact: pd.DataFrame, workers: int, chosen: str, memory: float |
     names = list(STRATEGIES)
     simpler = exact[(exact["workers"] == workers) & (exact["memory"] > (memory or float("inf")))]
     tight = [n for n in simpler["strategy"] if names.index(n) < names.index(chosen)]
-    return f"{tight[0]} doesn't fit into {(memory or 0) / 1e9:.3g} GB, and " if tight else ""
+    return f"{tight[0]} doesn't fit into {nbytes(memory or 0)}; of what does, " if tight else ""
 
 
-def _reason(row: pd.Series[float], before: str) -> str:
-    what = "this is the fastest that does" if before else "the fastest that is exact"
+def _reason(row: pd.Series[float], before: str, fastest: float) -> str:
+    what = "the fastest that is exact"
+    if row["seconds"] > fastest:  # see _simplest
+        what = f"the simplest within {1 / constants.CLEARLY - 1:.0%} of {what}"
     words = f"{before}{what}, at {row['efficiency']:.0%} of perfect scaling"
     money = row.get("money")
     paid = f" and {money:,.2f} an epoch" if money is not None else ""
-    return f"{words}, {_time(row['seconds'])} a step{paid}."
+    return f"{words}, {duration(row['seconds'])} a step{paid}."
 
 
 def _beyond(fitting: pd.DataFrame, workers: int, largest: int, crossing: float) -> str:
@@ -84,17 +88,14 @@ def _beyond(fitting: pd.DataFrame, workers: int, largest: int, crossing: float) 
         best, left = int(rest["workers"].min()), float(_useful(rest).max())
         words = f" From {best:,} workers on, at most {left:.0%} is left."
     if crossing < largest:
-        words += f" Beyond about {crossing:,.0f} the ring's latency outweighs its bytes."
+        what = "the latency of all-reduce's ring outweighs its bytes"
+        words += f" Beyond about {crossing:,.0f} workers, {what}."
     return words
 
 
 def _nothing(least: pd.Series[float], memory: float) -> str:
     return (
-        f"Nothing fits into {memory / 1e9:.3g} GB a worker: {least['strategy']} on "
-        f"{int(least['workers']):,} workers needs least, {least['memory'] / 1e9:.3g} GB. Use more "
+        f"Nothing fits into {nbytes(memory)} a worker: {least['strategy']} on "
+        f"{int(least['workers']):,} workers needs least, {nbytes(least['memory'])}. Use more "
         "workers, fewer rows a worker, or workers with more memory."
     )
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"

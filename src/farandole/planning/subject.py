@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from farandole.artifact import Artifact, Signature
 from farandole.errors import InputError
@@ -36,6 +37,16 @@ def find(network: Any) -> Subject:
     >>> find("mlp:4,3").network.layers
     (4, 3)
     """
+    found = _found(network)
+    if any(map(is_lazy, found.network.parameters())):
+        raise InputError(
+            "The network has lazy layers, whose size nobody knows yet. Let some rows go through it "
+            "first: network(rows)."
+        )
+    return found
+
+
+def _found(network: Any) -> Subject:
     if isinstance(network, nn.Module):
         return Subject(network)
     if isinstance(network, str | os.PathLike):
@@ -55,13 +66,23 @@ def rows_of(subject: Subject, rows: int, shape: Sequence[int] | None) -> list[An
     network, signature = subject
     if shape is None and signature is not None:
         return list(signature.example(rows=rows))
-    known = tuple(shape) if shape is not None else _guess(network)
+    known = _checked(shape) if shape is not None else _guess(network)
     kind = _dtype(network)
     axes = ragged_axes(network)
     is_image = len(known) == 3 and known[0] == getattr(network, "channels", None)
     if axes is None or is_image:
         return [torch.zeros((rows, *known), dtype=kind)]
     return [Ragged.of([torch.zeros(known, dtype=kind)] * rows, axes=axes[0])]
+
+
+def _checked(shape: Any) -> tuple[int, ...]:
+    wanted = "shape must be the positive sizes of one row, such as (3, 224, 224)"
+    if isinstance(shape, str) or not isinstance(shape, Iterable):
+        raise InputError(f"{wanted}. Received: shape={shape!r}")
+    sizes = tuple(shape)
+    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
+        raise InputError(f"{wanted}. Received: shape={shape!r}")
+    return sizes
 
 
 def _named(name: str) -> Subject:
@@ -87,7 +108,13 @@ def _made(module: str, function: str, name: str) -> Subject:
         made = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise InputError(f"network={name!r} can't be found: {error}") from error
-    found = made() if callable(made) and not isinstance(made, nn.Module) else made
+    try:
+        found = made() if callable(made) and not isinstance(made, nn.Module) else made
+    except TypeError as error:
+        raise InputError(
+            f"network={name!r} must be something that can be called without arguments. It says: "
+            f"{error}. Write a function that makes the network, and name that."
+        ) from error
     if not isinstance(found, nn.Module):
         raise InputError(f"{name} must give a torch.nn.Module. It gave: {type(found).__name__}")
     return Subject(found)

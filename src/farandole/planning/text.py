@@ -27,9 +27,16 @@ def as_text(plan: Plan) -> str:
     console = Console(file=io.StringIO(), width=_WIDTH, force_terminal=False)
     for part in tables(plan):
         console.print(part)
-    console.print(str(plan.recommendation), highlight=False)
+    console.print(closing(plan), highlight=False)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return text.rstrip()
+
+
+def closing(plan: Plan) -> str:
+    """The recommendation, and who would not train this network."""
+    named = ", ".join(plan.refused)
+    rest = f"\nNot for this network, or not on all of these workers: {named} (see `refused`)."
+    return str(plan.recommendation) + (rest if named else "")
 
 
 def tables(plan: Plan) -> list[Table]:

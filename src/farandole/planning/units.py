@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from farandole.errors import InputError
+from farandole.planning.constants import MOST_WORKERS
 
 _NUMBER = re.compile(r"\s*([+-]?\d[\d_,]*\.?\d*(?:[eE][+-]?\d+)?)\s*([A-Za-zµμ/]*)\s*")
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -63,6 +64,11 @@ def counts(name: str, value: str | int | Sequence[int]) -> tuple[int, ...]:
         raise InputError(f"{wanted}. Received: {name}={value!r}") from error
     if not found or min(found) < 1:
         raise InputError(f"{wanted}. Received: {name}={value!r}")
+    if max(found) > MOST_WORKERS:
+        raise InputError(
+            f"{name} must be at most {MOST_WORKERS:,}: a ring of more takes minutes to simulate. "
+            f"Received: {name}={value!r}"
+        )
     return tuple(sorted(set(found)))
 
 

@@ -45,6 +45,8 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         """One row an update, of the run that made this model; None after loading."""
         self.seconds: dict[str, float] = {}
         """What each phase of the fit took."""
+        self.workers: pd.DataFrame | None = None
+        """One row a worker: bytes, peak memory and seconds of the fit; None after loading."""
 
     def __repr__(self) -> str:
         if self._artifact is None:
@@ -159,6 +161,7 @@ class TorchEstimator(
         )
         model = TorchModel(result.artifact, result.steps)
         model.seconds = result.seconds
+        model.workers = result.workers
         model._resetUid(self.uid)
         return self._copyValues(model)
 

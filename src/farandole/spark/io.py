@@ -34,6 +34,8 @@ from farandole import _spark
 from farandole.artifact import Artifact, build, describe
 from farandole.artifact.folder import plain_state, replace_folder
 from farandole.errors import ArtifactError
+from farandole.parallel.description import build as build_strategy
+from farandole.parallel.description import describe as describe_strategy
 
 if TYPE_CHECKING:
     from pyspark.ml.param import Params
@@ -141,6 +143,7 @@ class EstimatorWriter(Writer):
         objects: dict[str, Any] = {}
         with writing(self.sparkSession, path) as folder:
             for param, value in self._estimator._paramMap.items():
+                value = describe_strategy(value) or value
                 if _is_plain(value):
                     plain[param.name] = value
                 elif not (
@@ -169,6 +172,8 @@ class EstimatorReader(Reader):
     def load(self, path: str) -> Any:
         """Params, modules, and pickled objects if they are trusted."""
         estimator = self.restored(path)
+        if estimator.isSet("strategy"):
+            estimator._set(strategy=build_strategy(estimator.getOrDefault("strategy")))
         with reading(self.sparkSession, path) as folder:
             for spec in sorted(folder.glob("modules/*/network.json")):
                 estimator._set(**{spec.parent.name: _read_module(spec.parent)})

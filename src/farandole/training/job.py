@@ -36,6 +36,11 @@ class TrainingJob:
     trace: bool = False
     """Whether to record what the worker does, and when."""
 
+    @property
+    def held_out(self) -> str | float | None:
+        """Which rows are to validate on: a column says so, or they are a fraction."""
+        return self.columns.validation or self.validation
+
 
 @dataclass(frozen=True)
 class Outcome:

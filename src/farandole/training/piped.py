@@ -7,18 +7,18 @@ labels and weights, and only that one counts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from farandole.errors import InputError
 from farandole.parallel.pipeline.pipe import Pipe
 from farandole.training.losses import Loss
 from farandole.training.metrics import Tally
+from farandole.training.norms import Norms
+from farandole.training.precision import Precision
 from farandole.training.step import Batch
 
 _NEEDS_ROWS = (
@@ -53,10 +53,9 @@ class PipedStepper:
     ) -> None:
         self._pipe = pipe
         self._loss = loss
-        self._device = device.split(":")[0]
-        self._bfloat16 = precision == "bfloat16"
+        self._precision = Precision(precision, device)
         self._round: _Round | None = None
-        self._norms = [one for one in pipe.part.modules() if isinstance(one, _BatchNorm)]
+        self._norms = Norms(pipe.part)
         share = -(-batch_size // pipe.replicas)
         # Copies don't get exactly the same share of each batch.
         room = share if pipe.replicas == 1 else share + share // 8 + 1
@@ -85,23 +84,12 @@ class PipedStepper:
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of forward passes."""
-        if self._bfloat16:
-            return torch.autocast(self._device, dtype=torch.bfloat16)
-        return nullcontext()
+        return self._precision.autocast()
 
-    @contextmanager
-    def _normalised(self, count: int) -> Iterator[None]:
-        """One value has no statistics, however often it is there: those before it stand in."""
-        single = count == 1 or self._pipe.capacity == self._pipe.micro_batches
-        norms = [norm for norm in self._norms if norm.training] if single else []
-        hooks = [norm.register_forward_pre_hook(_rest_if_single) for norm in norms]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-            for norm in norms:
-                norm.train()
+    def _normalised(self, count: int) -> AbstractContextManager[None]:
+        """One row in a micro-batch is one row, however often it is there to fill that up."""
+        copies = self._pipe.capacity // self._pipe.micro_batches
+        return self._norms.seeing_one(copies) if 1 in (count, copies) else nullcontext()
 
     def _rounds(self, batch: Batch) -> Iterator[_Round]:
         """The rows of all workers, as many at a time as go through; filled up with old ones."""
@@ -162,13 +150,6 @@ def _count(some: _Round, output: Any, loss: float, tally: Tally) -> float:
     weight = float(some.count) if weights is None else float(weights.sum())
     tally.add(loss, weight, _first(output, some.count), targets, weights)
     return weight
-
-
-def _rest_if_single(norm: nn.Module, arguments: tuple[torch.Tensor]) -> None:
-    """A single row may well have many values: an image has pixels."""
-    assert isinstance(norm, _BatchNorm)
-    rows = arguments[0]
-    norm.train(rows.numel() // len(rows) > norm.num_features)
 
 
 def _first(output: Any, rows: int) -> Any:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from farandole.artifact import Signature
 from farandole.data.schema import Columns
 from farandole.data.shards import Shard
 from farandole.errors import InputError
-from farandole.parallel.normalization import SynchronizedBatchNorm
 from farandole.ragged import Ragged
 from farandole.training.losses import Loss
 from farandole.training.metrics import Tally
+from farandole.training.norms import Norms
+from farandole.training.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -127,19 +127,27 @@ class Stepper:
     def __init__(self, network: nn.Module, loss: Loss, precision: str, device: str) -> None:
         self._network = network
         self._loss = loss
-        self._device = device.split(":")[0]
-        self._bfloat16 = precision == "bfloat16"
-        norms = [m for m in network.modules() if isinstance(m, _BatchNorm)]
-        joint = [m for m in norms if isinstance(m, SynchronizedBatchNorm)]
-        self.is_joint = bool(joint)
-        self._norms = [] if joint else norms
+        self._precision = Precision(precision, device)
+        self._norms = Norms(network)
+        self.is_joint = self._norms.are_joint
+        self._stand_in: Batch | None = None
+
+    def join(self, stand_in: Batch) -> None:
+        """Take each pass together with the other workers, even without rows.
+
+        The network then gets a few that count for nothing: not every one can do with none (`view`
+        doesn't know what -1 is of no elements). Norms over all workers do need none at all.
+        """
+        if not self.is_joint:
+            self.is_joint, self._stand_in = True, stand_in
 
     def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
         """Outputs, and the weighted sum of the rows' losses."""
         with self.autocast():
-            output = self._network(*batch.arguments)
             if batch.rows == 0:  # a mean over nothing would be NaN
+                output = self._network(*(self._stand_in or batch).arguments)
                 return output, _nothing(output)
+            output = self._network(*batch.arguments)
             losses = self._loss.rows(output, batch.targets)
         if losses.dim() > 0:
             if batch.weights is None:
@@ -154,7 +162,7 @@ class Stepper:
 
     def learn(self, batch: Batch, tally: Tally) -> tuple[float, float]:
         """Add the gradients of a batch's summed loss to those that are there; loss and weight."""
-        with self._normalised(batch.rows):
+        with self._normalised(batch):
             output, loss = self.forward(batch)
         loss.backward()
         return self._count(batch, output, loss, tally)
@@ -168,38 +176,20 @@ class Stepper:
     def _count(
         self, batch: Batch, output: Any, loss: torch.Tensor, tally: Tally
     ) -> tuple[float, float]:
-        total, weight = float(loss.detach()), batch.weight
         if batch.rows == 0:
             return 0.0, 0.0
+        total, weight = float(loss.detach()), batch.weight
         tally.add(total, weight, output, batch.targets, batch.weights)
         return total, weight
 
-    @contextmanager
-    def _normalised(self, rows: int) -> Iterator[None]:
-        """One value has no statistics, and none has neither: those of the rows before it stand in.
-
-        A single row may well have many: an image has pixels. So each norm looks for itself.
-        """
-        norms = [norm for norm in self._norms if norm.training] if rows <= 1 else []
-        hooks = [norm.register_forward_pre_hook(_rest_if_single) for norm in norms]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-            for norm in norms:
-                norm.train()
+    def _normalised(self, batch: Batch) -> AbstractContextManager[None]:
+        if batch.rows == 0 and self._stand_in is not None:
+            return self._norms.at_rest()
+        return self._norms.seeing_one() if batch.rows <= 1 else nullcontext()
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of forward passes."""
-        if self._bfloat16:
-            return torch.autocast(self._device, dtype=torch.bfloat16)
-        return nullcontext()
-
-
-def _rest_if_single(norm: nn.Module, arguments: tuple[torch.Tensor]) -> None:
-    assert isinstance(norm, _BatchNorm)
-    norm.train(arguments[0].numel() > norm.num_features)
+        return self._precision.autocast()
 
 
 def _nothing(output: Any) -> torch.Tensor:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -20,36 +18,21 @@ from farandole.data.loader import Loader, Rows, split
 from farandole.data.order import Array, positions_among_used
 from farandole.data.shards import Shard, write_shard
 from farandole.errors import InputError
-from farandole.networks.declared import varying_advice
 from farandole.parallel.base import Synchronizer
-from farandole.parallel.normalization import synchronize
 from farandole.parallel.trace import Span, recorded
 from farandole.training import events, losses, metrics
-from farandole.training.blocks import weighted_by_block
-from farandole.training.cached import Body
+from farandole.training.checked import Checked, check
 from farandole.training.denormals import flushed
-from farandole.training.examination import (
-    LabelReport,
-    Report,
-    check_reports,
-    everybody,
-    examine_labels,
-    raise_for,
-    rehearse,
-    sign,
-    zero_rows,
-)
 from farandole.training.freezing import Frozen
-from farandole.training.fullbatch import FullBatchLoop, untouched
+from farandole.training.fullbatch import FullBatchLoop
 from farandole.training.job import Outcome, TrainingJob, peak_memory
 from farandole.training.layers import learning_layers
-from farandole.training.learner import Learner
 from farandole.training.loop import Loop
 from farandole.training.optimizers import groups
 from farandole.training.piped import PipedStepper, check_loss
 from farandole.training.recipe import Recipe
 from farandole.training.stage import Stage
-from farandole.training.step import Batch, Batcher, Passes, Stepper
+from farandole.training.step import Passes
 from farandole.world import World
 
 
@@ -105,83 +88,48 @@ class _Prepared:
 
 def _prepare(job: TrainingJob, world: World, shard: Shard) -> _Prepared:
     """Check what all workers have, put the parts together, and say so."""
-    recipe, columns = job.recipe, job.columns
-    loss = losses.resolve(recipe.loss)
-    report = check_reports(everybody(Report.of(shard), world.size), varying_advice(job.network))
-    network = job.network.to(world.device)
-    signature, widths = sign(network, columns, report, loss)
-    if recipe.sync_batch_norm:
-        network = synchronize(network, world)
-    frozen = Frozen.of(network, recipe.freeze)
-    _fill_empty(shard, report)
-    weights = _class_weights(recipe, signature, report)
-    batcher = partial(
-        Batcher,
-        columns=columns,
-        signature=signature,
-        loss=loss,
-        class_weights=weights,
-        device=world.device,
-    )
-    stepper = Stepper(network, loss, recipe.precision, world.device)
-    solver = recipe.solver()
-    zeros = zero_rows(report)
-    rehearsed = batcher(zeros)(torch.arange(len(zeros)))
-    with nullcontext() if solver is None else untouched(rehearsed):
-        rehearse(network, stepper, rehearsed, loss)
-    found = examine_labels(shard, columns, loss, widths, weighted=weights is not None)
-    _check_labels(found, signature, world)
-    held_out = columns.validation or job.validation
-    if solver and solver.block_size and not columns.weight and not held_out:
-        columns = weighted_by_block(shard, columns, solver.block_size, world)
-    batches = batcher(shard, columns=columns)
-    body = Body(network, frozen, stepper, shard, columns, batches, world, recipe.max_seconds)
-    parts = not job.strategy.is_whole
-    learner = Learner.of(body, recipe, signature, loss, batcher, whole_only=parts)
-    stage = _stage(job, world, report, network, learner, frozen, rehearsed)
-    loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
-    _announce(stage, network, held_out)
-    return _Prepared(loop, network, signature, frozen, stage.sync, learner.seconds)
+    checked = check(job, world, shard)
+    sync = job.strategy.attach(checked.learner.network, world, checked.example.arguments)
+    try:
+        return _build(job, world, checked, sync)
+    except InputError as error:
+        refusal = error
+    # Not while the error is on its way: a strategy would take that for a failure, whereas all
+    # workers have come to the same refusal, and are there to take leave of each other.
+    sync.close()
+    raise refusal
 
 
-def _stage(
-    job: TrainingJob,
-    world: World,
-    report: Report,
-    network: nn.Module,
-    learner: Learner,
-    frozen: Frozen,
-    example: Batch,
-) -> Stage:
-    """What the loop stands on: the rows parted, what learns in step with the other workers'."""
-    recipe, shard = job.recipe, learner.shard
-    held_out = job.columns.validation or job.validation
-    rows, validation = split(shard, job.source.placement, report.rows, recipe.seed, held_out)
-    sync = job.strategy.attach(learner.network, world, example.arguments)
+def _build(job: TrainingJob, world: World, checked: Checked, sync: Synchronizer) -> _Prepared:
+    """Put a loop together, with everything that it stands on."""
+    frozen, learner, solver = checked.frozen, checked.learner, job.recipe.solver()
     if not job.strategy.is_whole and world.size > 1:
         frozen.parameters.clear()  # they were taken apart: nothing may hold them as they were
+    stage = _stage(job, world, checked, sync)
+    loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
+    _announce(stage, checked.network, job.held_out)
+    return _Prepared(loop, checked.network, checked.signature, frozen, stage.sync, learner.seconds)
+
+
+def _stage(job: TrainingJob, world: World, checked: Checked, sync: Synchronizer) -> Stage:
+    """What the loop stands on: the rows parted, what learns in step with the other workers'."""
+    recipe, learner, frozen = job.recipe, checked.learner, checked.frozen
+    placement, every = job.source.placement, checked.report.rows
+    rows, validation = split(learner.shard, placement, every, recipe.seed, job.held_out)
     counts = [*rows.sizes.tolist(), len(validation.numbers)]
     totals = sync.reduce_sums(torch.tensor(counts, dtype=torch.float64)).long()
-    named = network if job.strategy.is_whole else sync.network
+    named = checked.network if job.strategy.is_whole else sync.network
     later = frozen.parameters if recipe.unfreeze_at else ()
+    ordered = None if recipe.shuffle else _positions(learner.shard, validation, every, sync)
     return Stage(
         network=sync.network,
         recipe=recipe,
         metrics=metrics.resolve(recipe.metrics, losses.resolve(recipe.loss)),
         world=world,
         sync=sync,
-        stepper=_passes(learner.stepper, sync, recipe, world, example, int(totals[:-1].sum())),
+        stepper=_passes(checked, sync, recipe, world, int(totals[:-1].sum())),
         batcher=learner.batcher,
-        loader=Loader(
-            shard,
-            rows,
-            totals[:-1].numpy(),
-            rank=world.rank,
-            size=world.size,
-            batch_size=recipe.batch_size,
-            seed=recipe.seed,
-            positions=None if recipe.shuffle else _positions(shard, validation, report.rows, sync),
-        ),
+        loader=_loader(learner.shard, rows, totals[:-1], recipe, world, ordered),
         training=rows,
         validation=validation,
         validation_rows=int(totals[-1]),
@@ -192,16 +140,40 @@ def _stage(
     )
 
 
+def _loader(
+    shard: Shard,
+    rows: Rows,
+    sizes: torch.Tensor,
+    recipe: Recipe,
+    world: World,
+    positions: Array | None,
+) -> Loader:
+    return Loader(
+        shard,
+        rows,
+        sizes.numpy(),
+        rank=world.rank,
+        size=world.size,
+        batch_size=recipe.batch_size,
+        seed=recipe.seed,
+        positions=positions,
+    )
+
+
 def _passes(
-    stepper: Stepper, sync: Synchronizer, recipe: Recipe, world: World, example: Batch, rows: int
+    checked: Checked, sync: Synchronizer, recipe: Recipe, world: World, rows: int
 ) -> Passes:
+    learner, example = checked.learner, checked.example
     if sync.pipe is not None:
         loss = losses.resolve(recipe.loss)
         check_loss(sync.pipe, loss, example)
         batch = max(1, min(recipe.batch_size, rows))
         return PipedStepper(sync.pipe, loss, recipe.precision, world.device, batch)
-    stepper.is_joint = stepper.is_joint or sync.is_joint
-    return stepper
+    if sync.is_joint:
+        # Real rows if there are any: zeros may be where a gradient is infinite, and 0 of that NaN.
+        own = torch.arange(min(example.rows, len(learner.shard)))
+        learner.stepper.join(learner.batcher(own) if len(own) else example)
+    return learner.stepper
 
 
 def _positions(shard: Shard, validation: Rows, rows: int, sync: Synchronizer) -> Array:
@@ -211,38 +183,6 @@ def _positions(shard: Shard, validation: Rows, rows: int, sync: Synchronizer) ->
         return sync.reduce_sums(torch.from_numpy(mine)).numpy()
 
     return positions_among_used(shard.keys, shard.keys[validation.numbers], rows, reduce_sums)
-
-
-def _class_weights(recipe: Recipe, signature: Signature, report: Report) -> list[float] | None:
-    weights = losses.class_weights_of(recipe.loss)
-    if recipe.class_weights is not None:
-        weights = [float(weight) for weight in recipe.class_weights]
-    if weights is None:
-        return None
-    if not signature.is_classifier:
-        raise InputError("class_weights need a loss for classes, such as cross_entropy.")
-    shape = report.shapes[signature.labels[0]]
-    if shape != ():
-        raise InputError(
-            f"class_weights need one class a row, but column {signature.labels[0]!r} has the shape "
-            f"{shape} a row: probabilities of classes, or a class for each position. Use a weight "
-            "column, or a loss of your own."
-        )
-    if len(weights) != signature.num_classes:
-        raise InputError(
-            f"There are {len(weights)} class weights for {signature.num_classes} classes."
-        )
-    return weights
-
-
-def _check_labels(mine: LabelReport, signature: Signature, world: World) -> None:
-    reports = everybody(mine, world.size)
-    raise_for([bad for report in reports for bad in report.problems])
-    classes = set().union(*(report.classes for report in reports))
-    if signature.is_classifier and len(classes) == 1:
-        message = f"All labels are {classes.pop()}: there is only one class to learn."
-        if world.is_leader:
-            world.link.tell(events.Caution(message=message))
 
 
 def _announce(stage: Stage, network: nn.Module, held_out: Any) -> None:
@@ -273,14 +213,3 @@ def _announce(stage: Stage, network: nn.Module, held_out: Any) -> None:
             layers=tuple(learning_layers(network)) if recipe.freeze else (),
         )
     )
-
-
-def _fill_empty(shard: Shard, report: Report) -> None:
-    """A worker without rows, or without elements, learns from the others how they would look."""
-    nothing = zero_rows(report, 0)
-    if len(shard) == 0:
-        shard.columns.update(nothing.columns)
-        shard.ragged.update(nothing.ragged)
-    for name, column in shard.ragged.items():
-        if len(column.values) == 0:
-            shard.ragged[name] = replace(column, values=nothing.ragged[name].values)

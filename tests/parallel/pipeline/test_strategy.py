@@ -48,7 +48,7 @@ def test_what_fits() -> None:
         ({"schedule": "2f2b"}, 2, "schedule must be one of 'gpipe', '1f1b'"),
         ({"stages": 2}, 4, r"needs 2 workers. Received: 4 workers. .*Hybrid\(data=…, inner=Pip"),
         ({"schedule": "1f1b", "micro_batches": 2}, 3, "micro_batches=2 for 3 stages. Raise"),
-        ({}, 4, "3 of the network's 5 layers have parameters: too few for 4 stages. Use at most 3"),
+        ({}, 4, "3 of the network's 5 layers have parameters to train: too few for 4 stages. Use"),
         ({"split_at": ["2"]}, 3, r"names of 2 layers, at which stages 2 … 3 begin"),
         ({"split_at": "2"}, 2, r"must be a list.*split_at='2'"),
         ({"split_at": ["five"]}, 2, "no layer 'five'"),
@@ -81,6 +81,35 @@ def test_a_stage_without_parameters() -> None:
 def test_networks_that_can_not_be_parted(refused: nn.Module, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Pipeline().check(refused, 2)
+
+
+class Two(nn.Module):
+    """A chain inside of something that joins its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = network()
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.body(one + other)
+        return found
+
+
+class MaybeTwo(Two):
+    """One of them need not be there."""
+
+    def forward(self, one: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
+        return super().forward(one, torch.zeros_like(one) if other is None else other)
+
+
+def test_networks_of_several_inputs() -> None:
+    with pytest.raises(InputError, match="Two takes 2 inputs, but only one tensor can go from"):
+        Pipeline().check(Two(), 2)
+    Pipeline().check(MaybeTwo(), 2)
+    declared = network()
+    declared.ragged_axes = (0, 0, 0)  # type: ignore[assignment]
+    with pytest.raises(InputError, match="takes 3 inputs"):
+        Pipeline().check(declared, 2)
 
 
 def test_tied_layers() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from tests.parallel.sharded.checks import (
@@ -24,9 +25,21 @@ from tests.parallel.sharded.checks import (
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from farandole.parallel import Sharded
-from farandole.parallel.base import Synchronizer
-from farandole.testing.training_contract import Case, check_training, small_network, train_here
+from farandole.data import Columns
+from farandole.data.source import local_source
+from farandole.parallel import AllReduce, Hybrid, Sharded, Strategy
+from farandole.parallel.trace import KINDS, Span, recorded
+from farandole.testing.training_contract import (
+    Case,
+    check_training,
+    rows,
+    small_network,
+    train_here,
+)
+from farandole.training.examination import storage_for
+from farandole.training.job import Outcome, TrainingJob
+from farandole.training.recipe import Recipe
+from farandole.training.worker import load, work
 from farandole.world import World, current_world
 
 
@@ -99,23 +112,60 @@ def check_batch_norm(strategy: Sharded, world: World) -> None:
         assert outcome.sent > 0
 
 
-@dataclass(frozen=True)
-class Replicated:
-    """Sharding over each half of the ring."""
+class Particular(nn.Module):
+    """Can't do with no rows (`view`), and has no gradient where a row is zero (`norm`)."""
 
-    inner: Sharded
-    name: str = "replicated"
-    is_exact: bool = True
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.first, self.last = nn.Linear(10, 8, bias=False), nn.Linear(8, 5)
 
-    @property
-    def is_whole(self) -> bool:
-        return self.inner.is_whole
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values = self.first(x.view(x.size(0), -1))
+        found: torch.Tensor = self.last(values / values.norm(dim=1, keepdim=True))
+        return found
 
-    def check(self, net: nn.Module, workers: int) -> None:
-        self.inner.check(net, workers // 2)
 
-    def attach(self, net: nn.Module, world: World, example: Sequence[Any] = ()) -> Synchronizer:
-        return self.inner.attach_replicated(net, world, example, replicas=2)
+def _few_rows(strategy: Strategy, world: World) -> Outcome:
+    """33 rows, of which some are to validate on, in batches of 14: the last has a few."""
+    source, columns = local_source(rows(33), shuffle=True), Columns(("features",), ("label",))
+    mine, recipe = Particular().double(), Recipe(batch_size=14, epochs=3)
+    storage = storage_for(mine, columns, source.schema())
+    job = TrainingJob(mine, recipe, columns, source, storage, strategy, 0.1)
+    outcome = work(job, world, load(job, world.rank, world.size, iter(())))
+    assert outcome.refusal is None
+    return outcome
+
+
+def check_no_rows(strategy: Sharded, world: World) -> None:
+    """A worker without rows of a batch puts others through, and they count for nothing."""
+    counts: list[int] = []
+
+    def note(module: nn.Module, arguments: Any, output: Any) -> None:
+        if isinstance(module, Particular):
+            counts.append(len(output))
+
+    hook = nn.modules.module.register_module_forward_hook(note)
+    mine = _few_rows(strategy, world)
+    hook.remove()
+    assert strategy.stage == 1 or min(counts) > 0
+    if mine.state is not None:
+        alone = _few_rows(AllReduce(), World())
+        torch.testing.assert_close(mine.state, alone.state, rtol=1e-9, atol=1e-12)
+        for row, other in zip(mine.progress.history, alone.progress.history, strict=True):
+            for key in ("train_loss", "validation_loss", "validation_accuracy"):
+                np.testing.assert_allclose(row[key], other[key], rtol=1e-6)
+
+
+def check_spans(strategy: Sharded, world: World) -> None:
+    """What is recorded is of a kind that whoever draws it knows."""
+    mine, spans = network(), list[Span]()
+    sync = strategy.attach(mine, world)
+    with recorded(spans):
+        update(sync, mine, [own_rows(world, 0)])
+        sync.step(torch.optim.SGD(mine.parameters(), lr=0.1))
+    assert {"sum"} <= {span.kind for span in spans} <= set(KINDS)
+    sync.close()
 
 
 def check_replicated(strategy: Sharded, world: World) -> None:
@@ -123,7 +173,8 @@ def check_replicated(strategy: Sharded, world: World) -> None:
     before = len(dist.distributed_c10d._world.pg_map)
     for _ in range(2):
         mine, other = network(), network()
-        sync = strategy.attach_replicated(mine, world, replicas=2)
+        sync = Hybrid(data=2, inner=strategy).attach(mine, world)
+        assert set(_timeouts()) == {timedelta(seconds=world.timeout)}
         steps = torch.optim.Adam(mine.parameters(), lr=0.01)
         expected = torch.optim.Adam(other.parameters(), lr=0.01)
         for number in range(3):
@@ -135,8 +186,15 @@ def check_replicated(strategy: Sharded, world: World) -> None:
             expected.step()
         assert_alike(sync, mine, other, "replicated")
         sync.close()
-    check_training(Replicated(strategy))
+    check_training(Hybrid(data=2, inner=strategy))
     assert len(dist.distributed_c10d._world.pg_map) == before
+
+
+def _timeouts() -> list[timedelta]:
+    """How long a worker waits for its peers, in each of its groups."""
+    groups = list(dist.distributed_c10d._world.pg_map)
+    assert len(groups) == 3, "all workers, those of a copy, those with the same part"
+    return [group._get_backend(torch.device("cpu")).options._timeout for group in groups]
 
 
 CHECKS: tuple[Callable[[Sharded, World], None], ...] = (
@@ -149,6 +207,8 @@ CHECKS: tuple[Callable[[Sharded, World], None], ...] = (
     check_sent,
     check_training_cases,
     check_batch_norm,
+    check_no_rows,
+    check_spans,
 )
 
 

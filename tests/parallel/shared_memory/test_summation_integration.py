@@ -62,15 +62,26 @@ def test_four_workers_on_one_host_and_on_two() -> None:
 
 def test_a_worker_that_is_killed_is_named_at_once() -> None:
     start = time.monotonic()
+    before = _traces()
     with pytest.raises(WorkerFailed, match=r"rank 1 failed: the process was killed"):
         farandole.run(_one_is_killed, num_workers=3, engine="local", timeout=120)
     assert time.monotonic() - start < 100, "the others waited for the time-out"
+    assert _traces() == before
 
 
 def test_a_worker_that_sleeps_is_named_after_the_time_out() -> None:
     with pytest.raises(PeerLost, match=r"rank 2 did not come along within 3 s") as caught:
         farandole.run(_one_sleeps, num_workers=3, engine="local", timeout=3)
     assert caught.value.ranks == (2,)
+
+
+def _traces() -> tuple[list[str], list[str], int]:
+    """What could stay behind: named memory, sockets of ours, files that are open here."""
+    shared = Path("/dev/shm")
+    named = sorted(path.name for path in shared.iterdir()) if shared.is_dir() else []
+    unix = Path("/proc/net/unix")
+    sockets = unix.read_text().splitlines() if unix.exists() else []
+    return named, [line for line in sockets if "@farandole" in line], _files()
 
 
 def _two() -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
@@ -12,6 +11,7 @@ from torch import nn
 from farandole.parallel.base import Synchronizer, Totals, trainable
 from farandole.parallel.compression.base import Compression
 from farandole.parallel.compression.exchange import Exchange
+from farandole.parallel.layout import by_dtype, hold_gradients
 from farandole.parallel.trace import span
 from farandole.world import World
 
@@ -44,7 +44,7 @@ class CompressedGradients(Synchronizer):
     def refresh(self) -> None:
         """Lay out gradients for all parameters that are trainable now; compressors start afresh."""
         self._flats = []
-        for group in _by_dtype(trainable(self.network)):
+        for group in by_dtype(trainable(self.network)).values():
             flat = _lay_out(group)
             shapes = [parameter.shape for parameter in group]
             compressor = self._compression.compressor(shapes, flat, self._exchange)
@@ -57,18 +57,15 @@ class CompressedGradients(Synchronizer):
 
     def finish(self, mine: Totals) -> Totals:
         """Sum totals exactly, and gradients nearly; of an update without sense, only totals."""
-        values = torch.tensor(
-            [mine.loss, mine.weight, float(mine.interrupted), float(mine.expired)],
-            dtype=torch.float64,
-            device=self._flats[0][0].device,
-        )
+        device = self._flats[0][0].device
+        values = torch.tensor(mine.numbers(), dtype=torch.float64, device=device)
         with span("sum"):
             self._exchange.sum_(values)
-            loss, weight, interrupted, expired = values.tolist()
-            if weight > 0 and math.isfinite(loss):
+            totals = Totals.of(values.tolist())
+            if totals.weight > 0 and math.isfinite(totals.loss):
                 for flat, compressor in self._flats:
-                    compressor.sum_(flat.div_(weight))
-        return Totals(loss, weight, interrupted > 0, expired > 0)
+                    compressor.sum_(flat.div_(totals.weight))
+        return totals
 
     def close(self) -> None:
         """Gradients go with the memory they are in."""
@@ -78,16 +75,8 @@ class CompressedGradients(Synchronizer):
         self._exchange.close()
 
 
-def _by_dtype(parameters: Iterable[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
-    groups: dict[torch.dtype, list[nn.Parameter]] = {}
-    for parameter in parameters:
-        groups.setdefault(parameter.dtype, []).append(parameter)
-    return groups.values()
-
-
 def _lay_out(group: list[nn.Parameter]) -> torch.Tensor:
-    sizes = [parameter.numel() for parameter in group]
-    flat = torch.zeros(sum(sizes), dtype=group[0].dtype, device=group[0].device)
-    for parameter, view in zip(group, flat.split(sizes), strict=True):
-        parameter.grad = view.view_as(parameter)
+    size = sum(parameter.numel() for parameter in group)
+    flat = torch.zeros(size, dtype=group[0].dtype, device=group[0].device)
+    hold_gradients(flat, group)
     return flat

@@ -69,7 +69,7 @@ class LowRank:
         self._start = chosen.start
         self._exchange = exchange
         self._sizes = [shape.numel() for shape in shapes]
-        found = {number: _as_matrix(shape, chosen.rank) for number, shape in enumerate(shapes)}
+        found = {number: as_matrix(shape, chosen.rank) for number, shape in enumerate(shapes)}
         self._matrices = {number: matrix for number, matrix in found.items() if matrix}
         self._rest = [number for number, matrix in found.items() if not matrix]
         self._late = torch.zeros_like(like, dtype=wide(like.dtype))
@@ -110,8 +110,12 @@ class LowRank:
         return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 
 
-def _as_matrix(shape: torch.Size, rank: int) -> tuple[int, int, int] | None:
-    """Rows, columns and rank, where an approximation is worth it: a kernel's rows are outputs."""
+def as_matrix(shape: torch.Size, rank: int) -> tuple[int, int, int] | None:
+    """Rows, columns and rank, where an approximation is worth it: a kernel's rows are outputs.
+
+    >>> as_matrix(torch.Size([100, 50]), rank=4), as_matrix(torch.Size([10]), rank=4)
+    ((100, 50, 4), None)
+    """
     if len(shape) < 2 or not shape.numel():
         return None
     rows, columns = shape[0], shape.numel() // shape[0]

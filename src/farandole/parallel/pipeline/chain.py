@@ -23,11 +23,6 @@ class Layer:
     module: nn.Module
 
     @property
-    def has_parameters(self) -> bool:
-        """Whether there is anything to learn, be it frozen or not."""
-        return next(self.module.parameters(), None) is not None
-
-    @property
     def learns(self) -> bool:
         """Whether any of its parameters isn't frozen."""
         return any(parameter.requires_grad for parameter in self.module.parameters())

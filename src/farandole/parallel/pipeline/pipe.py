@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from farandole.parallel.pipeline.grid import Grid
+from farandole.parallel.grid import Grid
 from farandole.parallel.pipeline.part import Part
 from farandole.parallel.trace import span
 

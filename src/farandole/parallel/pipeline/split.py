@@ -64,25 +64,25 @@ def at_names(layers: Sequence[Layer], names: Sequence[str]) -> list[int]:
     return starts
 
 
-def check_stages(layers: Sequence[Layer], starts: Sequence[int], *, frozen: bool = False) -> None:
-    """Raise for a stage without parameters, or, where what is frozen is known, any that learn."""
+def check_stages(layers: Sequence[Layer], starts: Sequence[int]) -> None:
+    """Raise for a stage without anything that learns."""
     for start, end in pairwise([*starts, len(layers)]):
         part = layers[start:end]
-        if not any(layer.learns if frozen else layer.has_parameters for layer in part):
+        if not any(layer.learns for layer in part):
             raise InputError(
                 f"The stage from {part[0].name!r} to {part[-1].name!r} has no parameters to train. "
-                "Split at other layers, or use fewer stages."
+                "Split at other layers, freeze fewer of them, or use fewer stages."
             )
 
 
-def check_enough(layers: Sequence[Layer], stages: int, *, frozen: bool = False) -> None:
-    """Raise for more stages than layers with parameters."""
-    count = sum(layer.learns if frozen else layer.has_parameters for layer in layers)
+def check_enough(layers: Sequence[Layer], stages: int) -> None:
+    """Raise for more stages than layers that learn."""
+    count = sum(layer.learns for layer in layers)
     if count < stages:
-        what = "have parameters to train" if frozen else "have parameters"
         raise InputError(
-            f"{count} of the network's {len(layers)} layers {what}: too few for {stages} stages. "
-            f"Use at most {max(count, 1)} workers in a pipeline, or another strategy."
+            f"{count} of the network's {len(layers)} layers have parameters to train: too few for "
+            f"{stages} stages. Use at most {max(count, 1)} workers in a pipeline, or another "
+            "strategy."
         )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from farandole.parallel.allocator import give_back_large_blocks
 from farandole.parallel.base import State, Totals, average_buffers
 from farandole.parallel.flat import FlatGradients
-from farandole.parallel.pipeline.grid import Grid
+from farandole.parallel.grid import Grid
 from farandole.parallel.pipeline.pipe import Pipe
 from farandole.parallel.summation import Collective
 from farandole.parallel.trace import span
@@ -41,16 +41,13 @@ class StagedGradients(FlatGradients):
 
     def finish(self, mine: Totals) -> Totals:
         """Sum over copies, then divide by the global weight."""
-        values = [mine.loss, mine.weight, float(mine.interrupted), float(mine.expired)]
-        sums = self.reduce_sums(torch.tensor(values, dtype=torch.float64))
-        loss, weight, interrupted, expired = sums.tolist()
+        sums = self.reduce_sums(torch.tensor(mine.numbers(), dtype=torch.float64))
+        totals = Totals.of(sums.tolist())
         if self._grid.replicas > 1:
             with span("sum"):
                 self._sum()
-        if weight > 0:
-            for flat in self._flats.values():
-                flat.div_(weight)
-        return Totals(loss, weight, interrupted > 0, expired > 0)
+        self._divide(totals.weight)
+        return totals
 
     def clip_norm(self, most: float) -> None:
         """Scale down to a norm that is taken over all stages."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,10 +15,10 @@ from farandole.errors import InputError
 from farandole.networks.declared import ragged_axes
 from farandole.parallel.base import Synchronizer, start_alike
 from farandole.parallel.flat import FlatGradients
+from farandole.parallel.grid import Grid
 from farandole.parallel.normalization import SynchronizedBatchNorm
 from farandole.parallel.pipeline.chain import Layer, chain_of, check_untied, pass_through
 from farandole.parallel.pipeline.cost import agreed_costs
-from farandole.parallel.pipeline.grid import Grid
 from farandole.parallel.pipeline.part import Part, emptied
 from farandole.parallel.pipeline.pipe import Form, Pipe
 from farandole.parallel.pipeline.split import at_names, balanced, check_enough, check_stages
@@ -101,8 +102,7 @@ class Pipeline:
         answer = [Form.of(one) for one in last]
         given = answer if end == len(layers) else [Form.of(values[end])]
         part = Part(layers[start:end], None if end == len(layers) else given[0].dtype)
-        kept = set(part.parameters()) | set(part.buffers())
-        emptied([layer for layer in layers if kept.isdisjoint(layer.module.parameters())])
+        emptied([*layers[:start], *layers[end:]])
         pipe = Pipe(
             part,
             grid,
@@ -125,13 +125,11 @@ class Pipeline:
         self, layers: Sequence[Layer], values: Sequence[Any], world: World, workers: int
     ) -> list[int]:
         """Where stages begin, the same on all workers."""
-        check_enough(layers, workers, frozen=True)
         if self.split_at is not None:
             starts = self._named_starts(layers, workers)
         else:
             costs = agreed_costs(layers, values[:-1], world)
             starts = balanced(costs, [layer.learns for layer in layers], workers)
-        check_stages(layers, starts, frozen=True)
         for start in starts[1:]:
             _check_boundary(layers[start].name, values[start], rows=len(values[0]))
         return starts
@@ -182,7 +180,15 @@ class Naive(Pipeline):
 
 
 def _check_network(network: nn.Module) -> None:
-    if any(ragged_axes(network) or ()):
+    axes = ragged_axes(network) or ()
+    inputs = max(len(axes), _inputs(network))
+    if inputs > 1:
+        raise InputError(
+            f"{type(network).__name__} takes {inputs} inputs, but only one tensor can go from "
+            "layer to layer. Put the columns into one, or use another strategy, such as "
+            '"allreduce".'
+        )
+    if any(axes):
         raise InputError(
             f"{type(network).__name__} takes rows that vary in size, but a pipeline's micro-batches"
             ' must all have one shape. Use another strategy, such as "allreduce".'
@@ -192,6 +198,16 @@ def _check_network(network: nn.Module) -> None:
             "Batch normalisation over all workers can't be parted by layers: a worker has its own "
             "layers, and waits for nobody else's. Use plain batch normalisation."
         )
+
+
+def _inputs(network: nn.Module) -> int:
+    """How many arguments `forward` can't do without."""
+    try:
+        known = inspect.signature(network.forward).parameters.values()
+    except (TypeError, ValueError):  # not every callable tells
+        return 1
+    places = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return sum(one.kind in places and one.default is one.empty for one in known)
 
 
 def _check_boundary(name: str, value: torch.Tensor, rows: int) -> None:

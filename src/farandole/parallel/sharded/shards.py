@@ -12,6 +12,7 @@ from torch import nn
 from farandole.errors import InputError
 from farandole.parallel.allocator import give_back_large_blocks
 from farandole.parallel.base import State, Synchronizer, Totals, local_part, trainable
+from farandole.parallel.grid import Grid
 from farandole.parallel.sharded.local_steps import LocalSteps
 from farandole.parallel.sharded.traffic import Traffic
 from farandole.parallel.sharded.units import units
@@ -61,18 +62,17 @@ class Shards(Synchronizer):
 
     def finish(self, mine: Totals) -> Totals:
         """Torch gives the mean over workers; what is wanted is the mean over rows."""
-        values = (mine.loss, mine.weight, float(mine.interrupted), float(mine.expired))
-        sums = torch.tensor(values, dtype=torch.float64, device=self.world.device)
+        sums = torch.tensor(mine.numbers(), dtype=torch.float64, device=self.world.device)
         with span("sum"):
             dist.all_reduce(sums)
-        loss, weight, interrupted, expired = sums.tolist()
+        totals = Totals.of(sums.tolist())
         for parameter in self._parameters:
             if parameter.grad is None:  # nothing led there: not the same as nothing to move
                 parameter.grad = torch.zeros_like(parameter)
-            elif weight > 0:
-                local_part(parameter.grad).mul_(self.world.size / weight)
+            elif totals.weight > 0:
+                local_part(parameter.grad).mul_(self.world.size / totals.weight)
         self._traffic.resharded()
-        return Totals(loss, weight, interrupted > 0, expired > 0)
+        return totals
 
     def clip_norm(self, most: float) -> None:
         """The norm is that of all parts together, in each of the replicas.
@@ -142,13 +142,19 @@ class Shards(Synchronizer):
 
 
 def _mesh(world: World, replicas: int) -> Any:
-    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
     device = world.device.split(":")[0]
     if replicas == 1:
         return init_device_mesh(device, (world.size,), mesh_dim_names=("shard",))
-    names = ("replicate", "shard")
-    return init_device_mesh(device, (replicas, world.size // replicas), mesh_dim_names=names)
+    # Of groups that are made here: a mesh would give its own half an hour to wait for a peer.
+    grid = Grid(world, replicas)
+    assert grid.peers is not None
+    assert grid.group is not None
+    ranks = torch.arange(world.size).view(replicas, -1)
+    return DeviceMesh.from_group(
+        [grid.peers, grid.group], device, ranks, mesh_dim_names=("replicate", "shard")
+    )
 
 
 def _shard(network: nn.Module, mesh: Any, *, reshard: bool) -> Sequence[Any]:

@@ -68,7 +68,7 @@ class ZeroOne(FlatGradients):
             self._prune(optimizer)
         optimizer.step()
         if self.world.size > 1:
-            with span("share"):
+            with span("send", "parameters"):
                 self._share()
 
     def close(self) -> None:

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from farandole.parallel.normalization import synchronize
+from farandole.training.norms import Norms
+from farandole.world import World
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        nn.BatchNorm2d(2), nn.InstanceNorm2d(2, track_running_stats=True), nn.Flatten(1)
+    )
+
+
+def learned_of(norms: nn.Module) -> list[bool]:
+    """Whether each norm's mean has moved."""
+    means = [value for name, value in norms.named_buffers() if name.endswith("running_mean")]
+    return [bool(mean.any()) for mean in means]
+
+
+def test_at_rest_nothing_is_learned_however_many_values_there_are() -> None:
+    net = network()
+    with Norms(net).at_rest():
+        net(torch.rand(3, 2, 4, 4))
+    assert learned_of(net) == [False, False]
+    assert all(module.training for module in net.modules())
+
+
+def test_a_norm_that_was_at_rest_stays_so() -> None:
+    net = network()
+    net[0].eval()
+    with Norms(net).at_rest():
+        pass
+    with Norms(net).seeing_one():
+        net(torch.rand(1, 2, 4, 4))
+    assert [module.training for module in net] == [False, True, True]
+    assert learned_of(net) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("shape", "copies", "learned"),
+    [
+        ((1, 3), 1, False),
+        ((4, 3), 4, False),
+        ((1, 3, 2), 1, True),
+        ((4, 3, 2), 4, True),
+        ((2, 3), 1, True),
+    ],
+)
+def test_one_value_has_no_statistics(shape: tuple[int, ...], copies: int, learned: bool) -> None:
+    norm = nn.BatchNorm1d(3)
+    with Norms(norm).seeing_one(copies):
+        assert norm(torch.rand(shape)).isfinite().all()
+    assert learned_of(norm) == [learned]
+
+
+def test_no_rows_at_all() -> None:
+    norm = nn.BatchNorm1d(3)
+    with Norms(norm).seeing_one():
+        assert norm(torch.rand(0, 3)).shape == (0, 3)
+    assert learned_of(norm) == [False]
+
+
+def test_norms_over_all_workers_are_left_alone() -> None:
+    joint = synchronize(nn.Sequential(nn.BatchNorm1d(3)), World(size=2))
+    norms = Norms(joint)
+    assert norms.are_joint
+    with norms.at_rest():
+        assert joint[0].training  # type: ignore[index]
+    assert not Norms(nn.BatchNorm1d(3)).are_joint
