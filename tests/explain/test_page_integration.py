@@ -39,6 +39,7 @@ PAGES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "activations": ("activations", {}),
     "trace": ("ring", {"trace": "run.json"}),
+    "trace of 12": ("ring", {"trace": "run of 12.json"}),
 }
 
 # The words of every box, and all others, that are wider than what they stand in.
@@ -96,7 +97,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for turn in (0, 1, 2)
         for span in [*spans, Span("step", 0.02, 0.021)]
     ]
-    write_trace(place / "run.json", "ring", [steps, steps, steps])
+    write_trace(place / "run.json", "ring", [steps] * 3)
+    write_trace(place / "run of 12.json", "ring", [steps] * 12)
     return place
 
 

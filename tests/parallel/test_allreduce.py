@@ -30,7 +30,9 @@ def test_a_count_of_rows_survives_a_network_in_half_precision() -> None:
 
 
 def test_an_unknown_strategy() -> None:
-    with pytest.raises(InputError, match=r"There is no strategy 'gossip'\. There are auto, allreduce"):
+    with pytest.raises(
+        InputError, match=r"There is no strategy 'gossip'\. There are auto, allreduce"
+    ):
         resolve("gossip")
     strategy = AllReduce()
     assert resolve(strategy) is strategy

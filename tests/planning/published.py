@@ -11,7 +11,8 @@ from farandole.planning.measure import estimate
 
 BATCH = 64
 IMAGES_A_SECOND = {"Inception V3": 142.0, "ResNet-101": 130.0, "VGG-16": 154.0}
-"""Of one Pascal GPU at batch 64, as TensorFlow's benchmarks of that time give them: an input."""
+"""Of one Pascal GPU at batch 64, an input. TensorFlow's benchmarks of that time give them, but for
+ResNet-101: its figure lies between theirs of ResNet-50 and ResNet-152."""
 
 
 def vgg_16() -> nn.Sequential:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from farandole.parallel.schedule import Schedule, parameter_server, ring
-from farandole.planning import Cluster
+from farandole.planning import Case, Cluster, Layer, Profile
+from farandole.planning.server import asynchronous
 from farandole.planning.simulate import (
     LARGE,
     hierarchical_collective,
     ring_collective,
     server_collective,
     simulate,
+    swap_seconds,
 )
 
 WIRE = Cluster(bandwidth=1e9, latency=2e-5, efficiency=1.0)
@@ -89,9 +92,43 @@ def one_at_a_time(schedule: Schedule, cluster: Cluster, nbytes: float) -> float:
 @pytest.mark.parametrize("schedule", [ring(12), parameter_server(12), parameter_server(12, 4)])
 def test_arrays_and_single_events_agree(schedule: Schedule, per_host: int) -> None:
     cluster = Cluster(bandwidth=1e9, latency=3e-5, per_host=per_host, efficiency=0.9)
-    found = simulate(schedule, cluster).whole
+    found = simulate(schedule, cluster, (1e5, 3e6, 1e9)).whole
     for nbytes in found.sizes:
         assert found(nbytes) == pytest.approx(one_at_a_time(schedule, cluster, nbytes), rel=1e-9)
+
+
+@pytest.mark.parametrize("nbytes", [1e5, 2e6, 5e6, 12e6, 300e6])
+def test_sizes_that_matter_are_simulated_and_not_guessed(nbytes: float) -> None:
+    cluster = Cluster(bandwidth=3e9, latency=1e-5, per_host=4, efficiency=0.8)
+    values = round(nbytes / 4)
+    case = Case(profile=Profile([Layer("", values, 1, 1)]), cluster=cluster, workers=64)
+    expected = one_at_a_time(ring(64), cluster, values * 4)
+    assert case.ring.whole(values * 4) == pytest.approx(expected, rel=1e-9)
+
+
+def test_between_many_sizes_a_line_is_near() -> None:
+    cluster = Cluster(bandwidth=3e9, latency=1e-5, per_host=4, efficiency=0.8)
+    layers = [Layer(str(n), 300_000 * n, 1, 1) for n in range(1, 40)]
+    case = Case(profile=Profile(layers), cluster=cluster, workers=32)
+    for bucket in case.buckets:
+        expected = one_at_a_time(ring(32), cluster, bucket.values * 4)
+        assert case.ring.whole(bucket.values * 4) == pytest.approx(expected, rel=0.02)
+
+
+def test_an_asynchronous_worker_s_own_link_is_a_queue_too() -> None:
+    # Each host sends 7/8 GB to other servers, and as much from its own server to other workers.
+    cluster = Cluster(bandwidth=1e9, efficiency=1.0, jitter=0.0, latency=1e-9)
+    assert asynchronous(1.0, 1e9, 8, cluster, 8) >= 2.75
+    assert asynchronous(1.0, 1e9, 8, cluster, 8) < 2.75 * 1.35
+    # Of two workers of a host, each has half of the link.
+    near = replace(cluster, per_host=2)
+    one, two = (asynchronous(0.0, 1e9, 16, at, 2) for at in (cluster, near))
+    assert two > 0.9 * one
+
+
+def test_a_swap_takes_what_its_link_does() -> None:
+    cluster = Cluster(bandwidth=1e9, efficiency=1.0, latency=0.0, per_host=4)
+    assert swap_seconds(8, cluster, 8e6) == pytest.approx(4 * 4 * 1e6 / 1e9)
 
 
 def test_a_host_s_link_carries_its_ring_once() -> None:

@@ -80,10 +80,11 @@ def _draw_span(
         return
     fill, edge = _COLOURS[span.kind]
     (y, height), inset = row, min(depth, 2) * 0.2  # what lies within another is less high
-    room = (right - left - 14) / SMALLEST
-    words = next((some for some in words if length(some) <= room), "")
+    high = height * (1 - 1.3 * inset)
+    room = (right - left - 14) / SMALLEST if high > 1.2 * SMALLEST else 0
+    fitting = next((some for some in words if length(some) <= room), "")
     drawing.box(
-        left, y + height * inset, right - left, height * (1 - 1.3 * inset), words,
+        left, y + height * inset, right - left, high, fitting,
         fill=fill, edge=edge, thick=1, size=28,
     )  # fmt: skip
 

@@ -64,7 +64,7 @@ def resolve(strategy: str | Strategy) -> Strategy:
         return _STRATEGIES[strategy]()
     if isinstance(strategy, type) or not hasattr(strategy, "attach"):
         raise InputError(
-            "strategy must be a name, such as \"allreduce\", or an object, such as "
+            'strategy must be a name, such as "allreduce", or an object, such as '
             f"Sharded(stage=2). Received: strategy={strategy!r}"
         )
     return strategy

@@ -72,7 +72,7 @@ def _crowded_out(exact: pd.DataFrame, workers: int, chosen: str, memory: float |
 def _reason(row: pd.Series[float], before: str, fastest: float) -> str:
     what = "the fastest that is exact"
     if row["seconds"] > fastest:  # see _simplest
-        what = f"the simplest within {1 / constants.CLEARLY - 1:.0%} of {what}"
+        what = f"the simplest that nothing exact beats by over {1 - constants.CLEARLY:.0%}"
     words = f"{before}{what}, at {row['efficiency']:.0%} of perfect scaling"
     money = row.get("money")
     paid = f" and {money:,.2f} an epoch" if money is not None else ""
@@ -89,7 +89,7 @@ def _beyond(fitting: pd.DataFrame, workers: int, largest: int, crossing: float) 
         words = f" From {best:,} workers on, at most {left:.0%} is left."
     if crossing < largest:
         what = "the latency of all-reduce's ring outweighs its bytes"
-        words += f" Beyond about {crossing:,.0f} workers, {what}."
+        words += f" Beyond about {max(crossing, 2):,.0f} workers, {what}."
     return words
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from farandole.planning.cluster import Cluster
 from farandole.planning.stragglers import drawn
 
-_ROUNDS, _FIRST = 5, 1
+_ROUNDS, _FIRST = 4, 1
 """Steps that each worker makes; what comes before the end of the first one only fills queues."""
 
 
