@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from farandole.planning.measure import estimate, measure
 from farandole.planning.memory import widths
 from farandole.planning.profile import Profile
 from farandole.planning.recommendation import Recommendation, recommend
-from farandole.planning.strategies import STRATEGIES, refusal
+from farandole.planning.strategies import STRATEGIES, refusal, runnable
 from farandole.planning.subject import find, rows_of
 
 _BATCH = 64
@@ -138,6 +138,9 @@ def plan(
     refused: dict[str, str] = {}
     table = pd.DataFrame([row for case in cases for row in _rows(case, paid, room, refused)])
     found = recommend(table, room, crossing(cases[-1]))
+    if found.strategy is not None:
+        at = next(case for case in cases if case.workers == found.workers)
+        found = replace(found, use=runnable(found.strategy, at))
     return Plan(table, found, profile, cluster, refused)
 
 

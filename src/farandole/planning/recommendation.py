@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from farandole.parallel import Strategy
 from farandole.planning import constants
 from farandole.planning.strategies import INEXACT, STRATEGIES
 from farandole.planning.text import duration, nbytes
+
+_NOTABLE = 0.005
+"""A share of time that is worth a word."""
 
 
 @dataclass(frozen=True)
@@ -19,12 +23,15 @@ class Recommendation:
     """None: nothing fits."""
     workers: int
     reason: str
+    use: Strategy | None = None
+    """The same as an object, for `strategy=` of `farandole.train`."""
 
     def __str__(self) -> str:
         if self.strategy is None:
             return self.reason
         plural = "" if self.workers == 1 else "s"
-        return f"{self.strategy} on {self.workers:,} worker{plural}: {self.reason}"
+        how = "" if self.use is None else f" Use strategy={self.use!r}."
+        return f"{self.strategy} on {self.workers:,} worker{plural}: {self.reason}{how}"
 
 
 def recommend(table: pd.DataFrame, memory: float | None, crossing: float) -> Recommendation:
@@ -41,6 +48,7 @@ def recommend(table: pd.DataFrame, memory: float | None, crossing: float) -> Rec
         least = exact.nsmallest(1, "memory").iloc[0]
         return Recommendation(None, int(least["workers"]), _nothing(least, memory or 0.0))
     worthy = fitting[_useful(fitting) >= constants.WORTH_IT]
+    # More workers are worth it as long as at least half of each one's work arrives.
     workers = int((worthy if len(worthy) else fitting.nsmallest(1, "seconds"))["workers"].max())
     here = fitting[fitting["workers"] == workers].set_index("strategy")
     chosen = _simplest(here["seconds"])
@@ -73,7 +81,10 @@ def _reason(row: pd.Series[float], before: str, fastest: float) -> str:
     what = "the fastest that is exact"
     if row["seconds"] > fastest:  # see _simplest
         what = f"the simplest that nothing exact beats by over {1 - constants.CLEARLY:.0%}"
-    words = f"{before}{what}, at {row['efficiency']:.0%} of perfect scaling"
+    useful = row["efficiency"] * (1 - row["lost"])
+    words = f"{before}{what}, at {useful:.0%} of perfect scaling"
+    if row["lost"] >= _NOTABLE:
+        words += f" after what failures take ({row['lost']:.0%})"
     money = row.get("money")
     paid = f" and {money:,.2f} an epoch" if money is not None else ""
     return f"{words}, {duration(row['seconds'])} a step{paid}."

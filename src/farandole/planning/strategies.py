@@ -75,6 +75,11 @@ _REAL: dict[str, Callable[[Case], parallel.Strategy]] = {
 }
 
 
+def runnable(name: str, case: Case) -> parallel.Strategy:
+    """What `strategy=` of `farandole.train` takes for a row of the table."""
+    return _REAL[name](case)
+
+
 def refusal(name: str, case: Case) -> str | None:
     """Why a strategy won't train the network on so many workers; None if it will.
 
@@ -83,7 +88,7 @@ def refusal(name: str, case: Case) -> str | None:
     if case.network is None:
         return None
     try:
-        _REAL[name](case).check(case.network, case.workers)
+        runnable(name, case).check(case.network, case.workers)
     except InputError as error:
         return str(error)
     return None
