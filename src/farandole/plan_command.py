@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ def _plan(options: argparse.Namespace) -> int:
 
     if options.output is not None:
         require_matplotlib()  # before anything takes long
+    sys.path.insert(0, "")  # module:function may be a file of the folder where one stands
     kept = {k: v for k, v in vars(options).items() if k not in ("command", "output", "network")}
     found: Plan = plan(options.network, **{k: v for k, v in kept.items() if v is not None})
     console = Console()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -30,8 +31,26 @@ class Recommendation:
         if self.strategy is None:
             return self.reason
         plural = "" if self.workers == 1 else "s"
-        how = "" if self.use is None else f" Use strategy={self.use!r}."
+        how = "" if self.use is None else f" Use strategy={typed(self.use)}."
         return f"{self.strategy} on {self.workers:,} worker{plural}: {self.reason}{how}"
+
+
+def typed(strategy: Any) -> str:
+    """What a person would type for a strategy: no options that are as usual.
+
+    >>> from farandole.parallel import AllReduce, Hybrid, Sharded
+    >>> typed(AllReduce()), typed(Hybrid(data=4, inner=Sharded(stage=2)))
+    ('AllReduce()', 'Hybrid(data=4, inner=Sharded(stage=2))')
+    """
+    if not is_dataclass(strategy):
+        return repr(strategy)
+    usual = type(strategy)()
+    options = [
+        f"{field.name}={typed(getattr(strategy, field.name))}"
+        for field in fields(strategy)
+        if field.init and getattr(strategy, field.name) != getattr(usual, field.name)
+    ]
+    return f"{type(strategy).__name__}({', '.join(options)})"
 
 
 def recommend(table: pd.DataFrame, memory: float | None, crossing: float) -> Recommendation:
