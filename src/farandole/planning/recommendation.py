@@ -42,7 +42,7 @@ def typed(strategy: Any) -> str:
     >>> typed(AllReduce()), typed(Hybrid(data=4, inner=Sharded(stage=2)))
     ('AllReduce()', 'Hybrid(data=4, inner=Sharded(stage=2))')
     """
-    if not is_dataclass(strategy):
+    if not is_dataclass(strategy) or isinstance(strategy, type):
         return repr(strategy)
     usual = type(strategy)()
     options = [
