@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from farandole.errors import InputError, suggestion
 from farandole.parallel.pipeline.chain import Layer
@@ -25,6 +25,7 @@ def balanced(costs: Sequence[float], learns: Sequence[bool], stages: int) -> lis
     [0, 2, 4]
     """
     count = len(costs)
+    spent, learned = [0.0, *accumulate(costs)], [0, *accumulate(map(int, learns))]
     # worst[end]: of the first `end` layers in so many stages, the cost of the slowest one.
     worst = [0.0] + [float("inf")] * count
     cuts: list[list[int]] = []
@@ -32,8 +33,8 @@ def balanced(costs: Sequence[float], learns: Sequence[bool], stages: int) -> lis
         previous, worst, chosen = worst, [float("inf")] * (count + 1), [0] * (count + 1)
         for end in range(1, count + 1):
             for start in range(end):
-                if any(learns[start:end]):
-                    cost = max(previous[start], sum(costs[start:end]))
+                if learned[end] > learned[start]:
+                    cost = max(previous[start], spent[end] - spent[start])
                     if cost < worst[end]:
                         worst[end], chosen[end] = cost, start
         cuts.append(chosen)
