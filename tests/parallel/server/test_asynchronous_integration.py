@@ -5,18 +5,15 @@ import time
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pandas as pd
 import pytest
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
+from tests.parallel.digits import accuracy
 from torch import nn
 
 import farandole
 from farandole.errors import WorkerFailed
-from farandole.networks import MLP
-from farandole.parallel import ParameterServer, Totals
+from farandole.parallel import AllReduce, ParameterServer, Totals
 from farandole.parallel.server.asynchronous import Asynchronous, split_by_size
 from farandole.world import World, current_world
 
@@ -189,29 +186,22 @@ def _train_with_failing_server() -> None:
         _update(network, sync, optimizer, Totals(1.0, 2.0))
 
 
-def test_asynchronous_training_is_as_good_on_the_digits() -> None:
-    pixels, labels = _digits()
-    order = np.random.default_rng(0).permutation(len(labels))
-    learn, test = order[:1300], order[1300:]
-    table = pd.DataFrame({"features": list(pixels[learn]), "label": labels[learn]})
-
-    def accuracy(strategy: Any, workers: int) -> float:
-        result = farandole.train(
-            MLP([64, 64, 10], seed=0), table, strategy=strategy, num_workers=workers,
-            engine="local", timeout=120, progress=False, epochs=20, batch_size=64,
-            optimizer="sgd", learning_rate=0.2, optimizer_options={"momentum": 0.9},
-            schedule="cosine", seed=0,
-        )  # fmt: skip
-        with torch.no_grad():
-            predicted = result.network(torch.from_numpy(pixels[test])).argmax(1).numpy()
-        return float((predicted == labels[test]).mean())
-
-    synchronous = accuracy(ParameterServer(), 1)  # with more, it is the same
-    assert synchronous > 0.96
-    assert accuracy(ParameterServer(asynchronous=True), 2) > synchronous - 0.01
-    assert accuracy(ParameterServer(asynchronous=True, servers=2), 3) > synchronous - 0.01
+SEEDS = range(4)
+DIGITS: dict[str, Any] = {
+    "epochs": 20, "batch_size": 64, "schedule": "cosine", "learning_rate": 0.1,
+    "optimizer": "sgd", "optimizer_options": {"momentum": 0.9},
+}  # fmt: skip
 
 
-def _digits() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    pixels, labels = load_digits(return_X_y=True)
-    return (pixels / 16).astype(np.float32), labels
+def _accuracies(servers: int) -> list[float]:
+    strategy = ParameterServer(asynchronous=True, servers=servers)
+    return [accuracy(strategy, current_world(), seed=seed, **DIGITS) for seed in SEEDS]
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(2, 1), (3, 2)])
+def test_asynchronous_training_is_as_good_on_the_digits(workers: int, servers: int) -> None:
+    """On average: who is faster differs from run to run, and with it some rows."""
+    synchronous = [accuracy(AllReduce(), World(), seed=seed, **DIGITS) for seed in SEEDS]
+    found = farandole.run(_accuracies, (servers,), num_workers=workers, engine="local", timeout=120)
+    assert np.mean(synchronous) > 0.96
+    assert np.mean(found[0]) > np.mean(synchronous) - 0.01, (found[0], synchronous)
