@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -87,7 +88,7 @@ class Strategy(Protocol):
         ...
 
 
-class Synchronizer:
+class Synchronizer(ABC):
     """One network's parameters, kept in step over all workers.
 
     An update is `begin`, one or more backward passes over sums of row losses, `finish`, and `step`.
@@ -113,16 +114,16 @@ class Synchronizer:
         """Take note that other parameters than before have `requires_grad`, on all workers."""
         trainable(self.network)
 
-    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+    def adopt(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027 - most need not
         """See the optimizer that `step` will be called with, before the first update."""
 
+    @abstractmethod
     def begin(self, passes: int = 1) -> None:
         """Start an update of so many backward passes: forget old gradients."""
-        raise NotImplementedError
 
+    @abstractmethod
     def finish(self, mine: Totals) -> Totals:
         """Turn each worker's *sum* of gradients into the global mean, on all of them."""
-        raise NotImplementedError
 
     def clip_norm(self, most: float) -> None:
         """Scale gradients down to a norm, that of the whole network, of at most this."""
@@ -164,7 +165,7 @@ class Synchronizer:
             return None
         return {name: tensor.detach().cpu() for name, tensor in whole.state_dict().items()}
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most need not
         """Let go of whatever was taken for this."""
 
 

@@ -7,34 +7,14 @@ from dataclasses import dataclass
 
 from farandole.parallel.pipeline_schedule import FORWARD, Action, needs, pipeline
 from farandole.planning.cluster import Cluster
-from farandole.planning.profile import Layer, Profile, balanced
+from farandole.planning.profile import Layer, Layers, Profile, balanced
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(Layers):
     """Layers that one worker has."""
 
     layers: Sequence[Layer]
-
-    @property
-    def forward(self) -> float:
-        """Seconds, for the rows of the profile."""
-        return sum(layer.forward for layer in self.layers)
-
-    @property
-    def backward(self) -> float:
-        """Seconds, for the rows of the profile."""
-        return sum(layer.backward for layer in self.layers)
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers it learns."""
-        return sum(layer.parameters for layer in self.layers)
-
-    @property
-    def kept(self) -> float:
-        """Bytes kept for the backward pass, for the rows of the profile."""
-        return sum(layer.kept for layer in self.layers)
 
     @property
     def output(self) -> float:

@@ -40,8 +40,34 @@ class Bucket:
     backward: float = 0.0
 
 
+class Layers:
+    """What layers cost together, for the rows of the profile."""
+
+    layers: Sequence[Layer]
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are learned."""
+        return sum(layer.parameters for layer in self.layers)
+
+    @property
+    def forward(self) -> float:
+        """Seconds of a forward pass."""
+        return sum(layer.forward for layer in self.layers)
+
+    @property
+    def backward(self) -> float:
+        """Seconds of a backward pass."""
+        return sum(layer.backward for layer in self.layers)
+
+    @property
+    def kept(self) -> float:
+        """Bytes that are kept for the backward pass."""
+        return sum(layer.kept for layer in self.layers)
+
+
 @dataclass(frozen=True)
-class Profile:
+class Profile(Layers):
     """One step of one worker: layers in the order of the forward pass.
 
     >>> profile = Profile([Layer("a", 10, 1.0, 2.0), Layer("b", 20, 1.0, 2.0)])
@@ -63,26 +89,6 @@ class Profile:
                 "A Profile needs layers with parameters, and one row or more. Received: "
                 f"{len(self.layers)} layers with {self.parameters} parameters, rows={self.rows!r}"
             )
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers are learned."""
-        return sum(layer.parameters for layer in self.layers)
-
-    @property
-    def forward(self) -> float:
-        """Seconds of a forward pass."""
-        return sum(layer.forward for layer in self.layers)
-
-    @property
-    def backward(self) -> float:
-        """Seconds of a backward pass."""
-        return sum(layer.backward for layer in self.layers)
-
-    @property
-    def kept(self) -> float:
-        """Bytes of activations that one step keeps."""
-        return sum(layer.kept for layer in self.layers)
 
     @property
     def seconds(self) -> float:
