@@ -53,6 +53,6 @@ install() {
 }
 
 say "Installing the packages of constraints.txt (some minutes the first time)"
-install hatchling editables
-install "torch==$(sed -n 's/^torch==//p' constraints.txt)" --no-build-isolation --editable '.[dev]'
+# Each source archive (pyspark is one) is built with the tools that it asks for itself, not with those of $venv.
+install "torch==$(sed -n 's/^torch==//p' constraints.txt)" --editable '.[dev]'
 say "Packages are installed"
