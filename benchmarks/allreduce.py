@@ -20,8 +20,8 @@ import torch.distributed as dist
 
 import farandole
 from farandole.engines.local import LocalEngine
-from farandole.parallel.schedule import parameter_server, ring
 from farandole.parallel.scheduled import Scheduled
+from farandole.parallel.schedules import parameter_server, ring
 from farandole.parallel.shared_memory.neighbours import join
 from farandole.parallel.summation import Collective, Summation
 from farandole.world import World, current_world

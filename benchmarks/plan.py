@@ -19,7 +19,7 @@ import numpy as np
 import reporting
 from scipy.optimize import minimize
 
-from farandole.parallel.schedule import parameter_server, ring
+from farandole.parallel.schedules import parameter_server, ring
 from farandole.planning import Cluster
 from farandole.planning.simulate import shared_memory, simulate
 

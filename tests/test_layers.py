@@ -27,18 +27,10 @@ ROWS = (
     ("artifact",),  # rebuilds networks by name
     ("data", "engines", "parallel"),
     ("training", "inference", "planning"),
-    (
-        "launch",
-        "fit",
-        "result",
-        "learning_rate",
-        "strategy_choice",
-        "trials",
-        "trial_worker",
-    ),  # where farandole.run and farandole.train live
-    ("spark", "tuning", "features", "forecast"),
-    ("serving", "report", "explain"),
-    ("doctor*", "demo*", "plan_command", "cli", "daemon", "__main__"),
+    ("api",),  # the only place where engine, strategy, loop and data meet
+    ("features",),
+    ("spark", "explain"),
+    ("commands", "daemon"),
 )
 
 # Rooms that may use some rooms above them only; the first four rows are open to everyone.
@@ -46,22 +38,6 @@ ONLY = {
     "training": {"parallel", "data"},
     "inference": {"data"},
     "planning": {"parallel"},
-    "serving": {"inference"},
-}
-
-# Neighbours in a row that may know each other, and in which direction.
-NEIGHBOURS = {
-    ("fit", "launch"),
-    ("fit", "result"),
-    ("fit", "strategy_choice"),
-    ("learning_rate", "fit"),
-    ("trials", "launch"),
-    ("trials", "trial_worker"),
-    ("spark", "features"),
-    ("cli", "doctor*"),
-    ("cli", "demo*"),
-    ("cli", "plan_command"),
-    ("__main__", "cli"),
 }
 
 # `farandole` itself gathers the public names, `farandole.testing` the contract suites. Both
@@ -80,10 +56,8 @@ PYSPARK = (
     "inference/udf.py",
     "spark/*",
     "testing/*",
-    "cli.py",
+    "commands/*",
     "daemon.py",
-    "doctor*.py",
-    "demo*.py",
 )
 INTERNALS = "_spark.py"
 
@@ -117,7 +91,7 @@ def may_import(importer: str, imported: str) -> bool:
     if there is None:
         return False
     if row_of(there) >= row_of(here):
-        return here == there or (here, there) in NEIGHBOURS
+        return False
     return row_of(there) < 4 or there in ONLY.get(here, {there})
 
 
@@ -157,6 +131,23 @@ def target_room(name: str, source: Path) -> str | None:
     return room if room and exists else FACADE
 
 
+def goes_past_the_door(name: str, room: str, target: str, source: Path) -> bool:
+    """Say whether an import takes from another room what its `__init__` doesn't offer."""
+    door = source / target / "__init__.py"
+    if target == room or room in {FACADE, TESTING} or not door.is_file():
+        return False
+    _, _, *rest = name.split(".")
+    return len(rest) > 1 or (len(rest) == 1 and rest[0] not in offered(door))
+
+
+def offered(door: Path) -> set[str]:
+    """Give the names in a front door's `__all__`."""
+    for node in ast.parse(door.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
 def touches_internals(node: ast.AST) -> bool:
     """Say whether a node reads a Java handle or a private attribute of a SparkContext."""
     if isinstance(node, ast.Attribute):
@@ -186,6 +177,8 @@ def violations(source: Path) -> list[str]:
             target = target_room(name, source)
             if target is not None and not may_import(room, target):
                 found.append(f"{path}:{line} imports {name}: {room} may not use {target}")
+            elif target is not None and goes_past_the_door(name, room, target, source):
+                found.append(f"{path}:{line} imports {name}: not a name of farandole.{target}")
             if name.partition(".")[0] in {"pyspark", "py4j"} and not may_use_spark(path):
                 found.append(f"{path}:{line} imports {name}: only some files may use Spark")
         if path != INTERNALS:
@@ -213,7 +206,7 @@ def test_every_room_has_a_row() -> None:
 
 def test_the_tables_name_rooms_of_the_rows() -> None:
     rooms = {room for row in ROWS for room in row}
-    named = {*ONLY, *(room for pair in NEIGHBOURS for room in pair)}.union(*ONLY.values())
+    named = {*ONLY}.union(*ONLY.values())
     assert named <= rooms
 
 
@@ -228,28 +221,30 @@ CASES = [
     ("data/loader.py", "import farandole.engines.local", "data may not use engines"),
     ("data/loader.py", "def f():\n    import farandole.engines", "data may not use engines"),
     ("data/loader.py", "importlib.import_module('farandole.engines')", "may not use engines"),
-    ("data/loader.py", "from farandole import fit", "data may not use fit"),
+    ("data/loader.py", "from farandole import api", "data may not use api"),
     ("data/loader.py", "from farandole import World", "data may not use __init__"),
     ("data/loader.py", "from farandole import __version__", None),
     ("data/deep/er.py", "from ...engines import local", "data may not use engines"),
-    ("training/loop.py", "from farandole.parallel import ring", None),
+    ("training/loop.py", "from farandole.parallel import Ring", None),
+    ("training/loop.py", "from farandole.parallel import ring", "not a name of farandole.parallel"),
+    ("training/loop.py", "from farandole.parallel.ring import Ring", "not a name of"),
+    ("training/loop.py", "import farandole.parallel.ring", "not a name of farandole.parallel"),
+    ("training/loop.py", "import farandole.parallel", None),
     ("training/loop.py", "from farandole.world import World", None),
+    ("parallel/base.py", "from farandole.parallel.ring import Ring", None),
     ("networks/mlp.py", "from farandole.artifact import x", "networks may not use artifact"),
     ("training/loop.py", "from farandole.inference import x", "training may not use inference"),
     ("inference/predictor.py", "from farandole.artifact import load", None),
-    ("serving/app.py", "from farandole.fit import train", "serving may not use fit"),
-    ("fit.py", "from farandole.launch import run", None),
-    ("launch.py", "from farandole.fit import train", "launch may not use fit"),
-    ("cli.py", "from farandole.demo_digits import main", None),
-    ("cli.py", "import farandole", None),
-    ("demo.py", "from farandole.demo_digits import main", None),
-    ("demo.py", "from farandole.cli import main", "demo may not use cli"),
+    ("inference/predictor.py", "from farandole.api import train", "inference may not use api"),
+    ("api/train.py", "from farandole.api.run import run", None),
+    ("commands/cli.py", "from farandole.commands.demo import main", None),
+    ("commands/cli.py", "import farandole", None),
     ("spark/estimator.py", "from farandole.testing import suite", "may not use testing"),
-    ("testing/suite.py", "from farandole.spark import TorchEstimator", None),
+    ("testing/suite.py", "from farandole.spark.estimator import TorchEstimator", None),
     ("spark/estimator.py", "from pyspark.ml import Estimator", None),
     ("engines/spark.py", "def f():\n    from pyspark import BarrierTaskContext", None),
     ("engines/local.py", "from pyspark import BarrierTaskContext", "only some files"),
-    ("fit.py", "def f():\n    import pyspark.sql", "only some files"),
+    ("api/train.py", "def f():\n    import pyspark.sql", "only some files"),
     ("spark/estimator.py", "df.sparkSession._jvm.System", "internals"),
     ("spark/estimator.py", "df._jdf", "internals"),
     ("spark/estimator.py", "spark.sparkContext._conf", "internals"),
@@ -262,13 +257,14 @@ CASES = [
 @pytest.mark.parametrize(("path", "text", "complaint"), CASES)
 def test_the_checker_sees(tmp_path: Path, path: str, text: str, complaint: str | None) -> None:
     source = tmp_path / "farandole"
-    neighbours = ["errors.py", "world.py", "artifact.py", "launch.py", "fit.py", "cli.py"]
-    neighbours += ["demo_digits.py", "__init__.py"]
-    neighbours += [f"{room}/__init__.py" for room in ("data", "engines", "networks", "parallel")]
-    neighbours += [f"{room}/__init__.py" for room in ("inference", "spark", "testing")]
-    for name in neighbours:
+    for name in ["errors.py", "world.py", "artifact.py", "__init__.py"]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).touch()
+    rooms = ("data", "engines", "networks", "parallel", "inference", "api", "spark", "testing")
+    for room in rooms:
+        (source / room).mkdir()
+        (source / room / "__init__.py").touch()
+    (source / "parallel" / "__init__.py").write_text('__all__ = ["Ring"]')
     (source / path).parent.mkdir(parents=True, exist_ok=True)
     (source / path).write_text(text)
 
@@ -286,7 +282,6 @@ def test_the_checker_sees_an_unknown_room(tmp_path: Path) -> None:
     (tmp_path / "utils").mkdir()
     (tmp_path / "utils" / "__init__.py").touch()
     (tmp_path / "__init__.py").touch()
-    (tmp_path / "demo_digits.py").touch()
     assert strangers(tmp_path) == ["utils"]
 
 
@@ -304,6 +299,6 @@ def test_importing_farandole_imports_neither_torch_nor_pyspark() -> None:
 
 def test_only_the_spark_rooms_need_pyspark() -> None:
     rooms = {room_of(file, SOURCE) for file in SOURCE.rglob("*.py")}
-    names = sorted(f"farandole.{room}" for room in rooms - NEEDS_PYSPARK - {FACADE, "__main__"})
+    names = sorted(f"farandole.{room}" for room in rooms - NEEDS_PYSPARK - {FACADE})
     code = "import sys, importlib; sys.modules['pyspark'] = None\n"
     python(code + f"for name in {names}: importlib.import_module(name)")

@@ -13,8 +13,8 @@ from importlib import import_module
 _HEAVY = (
     "torch._dynamo",  # torch.optim imports it on first use
     "pyspark.sql.pandas.types",
-    "farandole.training.worker",
-    "farandole.inference.forms",
+    "farandole.training",
+    "farandole.inference",
     "farandole.engines",
 )
 

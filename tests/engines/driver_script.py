@@ -60,7 +60,7 @@ def stubborn(world, state):
 
 def interrupted(work) -> object:
     task = Task(load=lambda *_: None, work=work, stoppable=True)
-    on_message = farandole.launch.print_output
+    on_message = farandole.api.run.print_output
     try:
         return resolve(None).run(task, 2, timeout=60, on_message=on_message)
     except KeyboardInterrupt:

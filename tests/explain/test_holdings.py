@@ -5,7 +5,7 @@ import pytest
 
 from farandole.explain.holdings import Holdings, as_sum, execute, finished_parts, own_parts
 from farandole.explain.traffic import received_by, sent_by
-from farandole.parallel.schedule import (
+from farandole.parallel.schedules import (
     Schedule,
     Step,
     all_gather,

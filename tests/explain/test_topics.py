@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from farandole.cli import _parser, main
+from farandole.commands.cli import _parser, main
 from farandole.errors import InputError
 from farandole.explain import TOPICS, explain
 

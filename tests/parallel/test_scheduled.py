@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from farandole.parallel.schedule import ring
 from farandole.parallel.scheduled import Scheduled
+from farandole.parallel.schedules import ring
 from farandole.world import World
 
 

@@ -9,8 +9,8 @@ import torch.distributed as dist
 import farandole
 from farandole.parallel import ParameterServer, Ring
 from farandole.parallel.base import Strategy
-from farandole.parallel.schedule import Schedule, parameter_server, ring, scatter_reduce
 from farandole.parallel.scheduled import Scheduled
+from farandole.parallel.schedules import Schedule, parameter_server, ring, scatter_reduce
 from farandole.parallel.trace import Span, recorded
 from farandole.testing.strategy_contract import check_all
 from farandole.testing.training_contract import check_training

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import farandole
-from farandole.cli import main
+from farandole.commands.cli import main
 from farandole.errors import InputError
 from farandole.planning import Layer, Plan, Profile, choose
 from farandole.planning.strategies import INEXACT
@@ -306,7 +306,7 @@ def test_auto_shards_only_what_does_not_fit() -> None:
 
 
 def test_auto_heeds_what_the_recipe_allows() -> None:
-    from farandole.strategy_choice import check_strategy
+    from farandole.api.strategy_choice import check_strategy
 
     network = nn.Linear(100, 100)
     recipe = Recipe(sync_batch_norm=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from farandole.parallel.schedule import Schedule, parameter_server, ring
+from farandole.parallel.schedules import Schedule, parameter_server, ring
 from farandole.planning import Case, Cluster, Layer, Profile
 from farandole.planning.server import asynchronous
 from farandole.planning.simulate import (

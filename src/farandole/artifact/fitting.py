@@ -13,7 +13,7 @@ from torch import nn
 
 from farandole.artifact.signature import Signature
 from farandole.errors import InputError
-from farandole.networks.declared import wrapping_advice
+from farandole.networks import wrapping_advice
 
 Sizes = Mapping[str, Sequence[Sequence[int]]]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from farandole import _spark
 from farandole.engines.base import Engine, MessageHandler, Task
+from farandole.engines.channel import Output
 from farandole.engines.inline import InlineEngine
 from farandole.errors import InputError
 
@@ -18,6 +19,7 @@ __all__ = [
     "InlineEngine",
     "LocalEngine",
     "MessageHandler",
+    "Output",
     "SparkEngine",
     "Task",
     "resolve",

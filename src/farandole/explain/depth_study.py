@@ -15,10 +15,10 @@ import pyarrow as pa
 import torch
 from torch import nn
 
+from farandole.api import train
 from farandole.errors import MissingPackage, TrainingDiverged
 from farandole.explain.variants import VARIANTS, Variant, linear_layers
-from farandole.fit import train
-from farandole.training.stage import DIVERGED, SPOILED
+from farandole.training import DIVERGED, SPOILED
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from farandole.explain.drawing import (
     Drawing,
 )
 from farandole.explain.holdings import Holdings, Words, letter, transfers
-from farandole.parallel.schedule import Step
+from farandole.parallel import Step
 
 WIDTH, HEIGHT = 1600.0, 640.0
 _MARGIN, _TOP, _BOTTOM = 112.0, 50.0, 50.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from string import ascii_lowercase
 
-from farandole.parallel.schedule import Schedule, Step
+from farandole.parallel import Schedule, Step
 
 Holdings = tuple[tuple[frozenset[int], ...], ...]
 """By worker, then by chunk: whose parts are in it. Empty: the worker doesn't have it."""
@@ -33,7 +33,7 @@ def finished_parts(held: Holdings) -> Holdings:
 def execute(schedule: Schedule, start: Holdings) -> Iterator[tuple[Step, Holdings]]:
     """Each step of a schedule, and what everybody has after it.
 
-    >>> from farandole.parallel.schedule import ring
+    >>> from farandole.parallel.schedules import ring
     >>> schedule = ring(3)
     >>> *_, (step, held) = execute(schedule, own_parts(schedule))
     >>> {chunk for chunks in held for chunk in chunks} == {frozenset({0, 1, 2})}

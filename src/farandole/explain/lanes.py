@@ -21,7 +21,7 @@ from farandole.explain.drawing import (
     length,
 )
 from farandole.explain.recording import Recording, nested
-from farandole.parallel.trace import Span
+from farandole.parallel import Span
 
 LANES = 12  # at most
 _COLOURS = {

@@ -22,7 +22,7 @@ from farandole.explain.drawing import (
 from farandole.explain.holdings import execute, finished_parts, own_parts
 from farandole.explain.page import Frame
 from farandole.explain.traffic import megabytes
-from farandole.parallel.schedule import scatter_reduce
+from farandole.parallel import schedules
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -59,7 +59,7 @@ def kept_values(workers: int, values: int, stage: int, worker: int) -> int:
     >>> [kept_values(4, 100, stage, 0) for stage in range(4)]
     [400, 250, 175, 100]
     """
-    start, end = scatter_reduce(workers).bounds(values)[_shard(workers, worker)]
+    start, end = schedules.scatter_reduce(workers).bounds(values)[_shard(workers, worker)]
     return sum(
         kind.values * (end - start if stage >= kind.split_from else values) for kind in _KINDS
     )
@@ -90,7 +90,7 @@ def memory_frames(workers: int, values: int) -> Iterator[Frame]:
 
 def _shard(workers: int, worker: int) -> int:
     """The chunk that a worker keeps: the one whose sum a scatter-reduce leaves with it."""
-    schedule = scatter_reduce(workers)
+    schedule = schedules.scatter_reduce(workers)
     *_, (_, held) = execute(schedule, own_parts(schedule))
     return next(chunk for chunk, parts in enumerate(finished_parts(held)[worker]) if parts)
 

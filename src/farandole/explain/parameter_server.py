@@ -21,7 +21,7 @@ from farandole.explain.limits import check_number
 from farandole.explain.page import Frame, write_page
 from farandole.explain.server_traffic import MOST, traffic_frame, traffic_table
 from farandole.explain.traffic import megabytes
-from farandole.parallel.schedule import Schedule, Step, parameter_server
+from farandole.parallel import Schedule, Step, schedules
 
 _WIDTH, _HEIGHT = 1600.0, 640.0
 
@@ -40,7 +40,7 @@ def explain_parameter_server(
     check_number("workers", workers, 2, MOST)
     check_number("servers", servers, 1, min(4, workers))
     check_number("values", values, servers, 10**12)
-    schedule = parameter_server(workers, servers)
+    schedule = schedules.parameter_server(workers, servers)
     history = [(None, own_parts(schedule)), *execute(schedule, own_parts(schedule))]
     frames = [_frame(schedule, step, held, values) for step, held in history]
     frames.append(traffic_frame(servers, values))

@@ -18,7 +18,7 @@ from farandole.explain.drawing import (
 from farandole.explain.limits import check_choice, check_number
 from farandole.explain.page import Frame, write_page
 from farandole.explain.timeline import SCHEDULES, Job, Timeline, run_pipeline
-from farandole.parallel.pipeline_schedule import FORWARD
+from farandole.parallel import pipeline_schedule
 
 _NAMES = {"gpipe": "GPipe", "1f1b": "1F1B", "naive": "Naive model parallelism"}
 _ABOUT = {
@@ -151,7 +151,7 @@ def _draw_stage(drawing: Drawing, timeline: Timeline, stage: int, time: int) -> 
 def _draw_job(drawing: Drawing, timeline: Timeline, job: Job, is_new: bool) -> None:
     y, height = _row(timeline, job.stage)
     x, width = _x(timeline, job.start), _x(timeline, job.end) - _x(timeline, job.start)
-    forward = job.action.kind == FORWARD
+    forward = job.action.kind == pipeline_schedule.FORWARD
     edge = BLUE if forward else VERMILION
     # Where there is little room the colour has to say which pass it is.
     words = job.label() if width > 48 else str(job.action.micro_batch)

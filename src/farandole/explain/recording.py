@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.errors import InputError
-from farandole.parallel.trace import KINDS, Span
+from farandole.parallel import Span, trace
 
 _ROUNDING = 1e-7  # seconds, that a number may lose on its way through a file
 _AGAIN = "Record one with farandole.train(…, trace='run.json')."
@@ -68,7 +68,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
         raise InputError(f"{name!r} has no list of traceEvents. {_AGAIN}")
     spans = _spans(name, events)
     if not spans:
-        kinds = ", ".join(KINDS)
+        kinds = ", ".join(trace.KINDS)
         raise InputError(f"{name!r} has no event of a kind that is drawn: {kinds}. {_AGAIN}")
     about = found.get("otherData")
     strategy = str(about.get("strategy", "")) if isinstance(about, dict) else ""
@@ -81,7 +81,7 @@ def _spans(name: str, events: Iterable[Any]) -> list[tuple[int, Span]]:
         return [
             (int(event["tid"]), _span(event))
             for event in events
-            if event.get("ph") == "X" and event.get("cat") in KINDS
+            if event.get("ph") == "X" and event.get("cat") in trace.KINDS
         ]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         words = f"{type(error).__name__}: {error}"
@@ -147,4 +147,4 @@ def shares(spans: Iterable[Span], start: float, end: float) -> dict[str, float]:
             seconds[span.kind] = seconds.get(span.kind, 0.0) + length
             if around:
                 seconds[around[-1].kind] = seconds.get(around[-1].kind, 0.0) - length
-    return {kind: seconds[kind] / (end - start) for kind in KINDS if kind in seconds}
+    return {kind: seconds[kind] / (end - start) for kind in trace.KINDS if kind in seconds}

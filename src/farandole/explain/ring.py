@@ -12,7 +12,7 @@ from farandole.explain.holdings import Holdings, as_sum, execute, letter, own_pa
 from farandole.explain.limits import check_number
 from farandole.explain.page import Frame, write_page
 from farandole.explain.traffic import megabytes, sent_by
-from farandole.parallel.schedule import Schedule, Step, ring
+from farandole.parallel import Schedule, Step, schedules
 
 
 def explain_ring(path: Path, *, workers: int = 5, values: int = 1_000_000) -> None:
@@ -25,7 +25,7 @@ def explain_ring(path: Path, *, workers: int = 5, values: int = 1_000_000) -> No
     """
     check_number("workers", workers, 2, 12)
     check_number("values", values, workers, 10**12)
-    schedule = ring(workers)
+    schedule = schedules.ring(workers)
     history = [(None, own_parts(schedule)), *execute(schedule, own_parts(schedule))]
     frames = ring_frames(schedule, history, values)
     write_page(path, f"Ring all-reduce: {workers} workers sum {values:,} values", frames)

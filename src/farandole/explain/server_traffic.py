@@ -9,7 +9,7 @@ from farandole.explain.chart import Chart
 from farandole.explain.drawing import BLUE, INK, VERMILION, Drawing
 from farandole.explain.page import Frame
 from farandole.explain.traffic import BYTES, busiest, megabytes
-from farandole.parallel.schedule import parameter_server, ring
+from farandole.parallel import schedules
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,9 +25,8 @@ def traffic(servers: int, values: int) -> list[tuple[int, int, int]]:
     """
     found = []
     for workers in range(max(2, servers), MOST + 1):
-        schedules = parameter_server(workers, servers), ring(workers)
-        through_server, through_ring = (busiest(schedule, values) for schedule in schedules)
-        found.append((workers, through_server, through_ring))
+        through_server = busiest(schedules.parameter_server(workers, servers), values)
+        found.append((workers, through_server, busiest(schedules.ring(workers), values)))
     return found
 
 

@@ -20,7 +20,7 @@ from farandole.explain.limits import check_number
 from farandole.explain.memory_picture import memory_frames, memory_table
 from farandole.explain.page import Frame, write_page
 from farandole.explain.traffic import megabytes, sent_by
-from farandole.parallel.schedule import Step, all_gather, scatter_reduce
+from farandole.parallel import Step, schedules
 
 Scene = tuple[str, str, Step | None, Holdings, Words]
 """A phase, what happens in words, the step, what everybody has after it, and how to call it."""
@@ -51,7 +51,7 @@ def explain_sharding(path: Path, *, workers: int = 4, values: int = 1_000_000) -
 
 def _scenes(workers: int) -> Iterator[Scene]:
     """One layer of ZeRO 3, from its parameters in shards to its gradient in shards."""
-    gather, scatter = all_gather(workers), scatter_reduce(workers)
+    gather, scatter = schedules.all_gather(workers), schedules.scatter_reduce(workers)
     *_, (_, summed) = execute(scatter, own_parts(scatter))
     shards = finished_parts(summed)  # who ends with which sum keeps those parameters as well
     yield (
@@ -89,7 +89,7 @@ def _parameters(chunk: int, parts: frozenset[int]) -> str:
 
 
 def _layer_frames(scenes: list[Scene], workers: int, values: int) -> Iterator[Frame]:
-    schedule = all_gather(workers)  # its chunks are those of the other direction too
+    schedule = schedules.all_gather(workers)  # its chunks are those of the other direction too
     sent = [0] * workers
     for phase, caption, step, held, words in scenes:
         if step is not None:

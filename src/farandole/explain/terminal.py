@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from farandole.explain.holdings import Holdings, Words, letter, transfers
-from farandole.parallel.schedule import Step
+from farandole.parallel import Step
 
 if TYPE_CHECKING:
     from rich.console import Console

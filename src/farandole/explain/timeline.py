@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
 from farandole.explain.limits import check_choice
-from farandole.parallel.pipeline_schedule import BACKWARD, FORWARD, KINDS, Action, needs, pipeline
+from farandole.parallel import Action, pipeline_schedule
 
-SCHEDULES = (*KINDS, "naive")
+SCHEDULES = (*pipeline_schedule.KINDS, "naive")
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,12 @@ class Timeline:
         """
         mine = [job for job in self.jobs if job.stage == stage]
         size = self.micro_batches // (len(mine) // 2)
-        begun = sum(job.action.kind == FORWARD and job.start < time for job in mine)
-        over = sum(job.action.kind == BACKWARD and job.end <= time for job in mine)
+        begun = sum(
+            job.action.kind == pipeline_schedule.FORWARD and job.start < time for job in mine
+        )
+        over = sum(
+            job.action.kind == pipeline_schedule.BACKWARD and job.end <= time for job in mine
+        )
         return size * (begun - over)
 
     def most_kept(self, stage: int) -> int:
@@ -81,12 +85,14 @@ def run_pipeline(stages: int, micro_batches: int, schedule: str = "gpipe") -> Ti
     check_choice("schedule", schedule, SCHEDULES)
     naive = schedule == "naive"
     unit = micro_batches if naive else 1
-    orders = pipeline(stages, 1 if naive else micro_batches, "gpipe" if naive else schedule)
+    orders = pipeline_schedule.pipeline(
+        stages, 1 if naive else micro_batches, "gpipe" if naive else schedule
+    )
     awaited: dict[tuple[int, Action], list[tuple[int, Action]]] = {}
     for stage, actions in enumerate(orders):
         before: list[tuple[int, Action]] = []
         for action in actions:
-            awaited[stage, action] = [*before, *needs(stage, stages, action)]
+            awaited[stage, action] = [*before, *pipeline_schedule.needs(stage, stages, action)]
             before = [(stage, action)]
     ends: dict[tuple[int, Action], int] = {}
     for key in TopologicalSorter(awaited).static_order():

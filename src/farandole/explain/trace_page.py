@@ -11,7 +11,7 @@ from farandole.explain import terminal
 from farandole.explain.lanes import LANES, draw_lanes
 from farandole.explain.page import Frame, write_page
 from farandole.explain.recording import Recording, read_recording, shares
-from farandole.parallel.trace import KINDS
+from farandole.parallel import trace
 
 _SHOWN = 10  # steps, unless others are asked for
 _MOST = 40
@@ -85,7 +85,7 @@ def _caption(recording: Recording, start: float, end: float) -> str:
 
 def _table(recording: Recording, start: float, end: float) -> object:
     rows, seen = [], {span.kind for spans in recording.workers for span in spans}
-    kinds = [kind for kind in KINDS if kind in seen]
+    kinds = [kind for kind in trace.KINDS if kind in seen]
     for rank, spans in zip(recording.ranks, recording.workers, strict=True):
         share = shares(spans, start, end)
         rest = 1 - sum(share.values())

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from farandole.parallel.schedule import Array, Schedule, Step
+from farandole.parallel import Schedule, Step, schedules
 
 BYTES = 4  # of a value: gradients are single precision
 
 
-def sent_by(schedule: Schedule, step: Step, values: int) -> Array:
+def sent_by(schedule: Schedule, step: Step, values: int) -> schedules.Array:
     """How many values each worker sends in a step."""
     return _counted(schedule, step.senders, step.chunks, values)
 
 
-def received_by(schedule: Schedule, step: Step, values: int) -> Array:
+def received_by(schedule: Schedule, step: Step, values: int) -> schedules.Array:
     """How many values each worker receives in a step."""
     return _counted(schedule, step.receivers, step.chunks, values)
 
@@ -22,7 +22,7 @@ def received_by(schedule: Schedule, step: Step, values: int) -> Array:
 def busiest(schedule: Schedule, values: int) -> int:
     """How many values the worker that sends most sends.
 
-    >>> from farandole.parallel.schedule import parameter_server, ring
+    >>> from farandole.parallel.schedules import parameter_server, ring
     >>> busiest(ring(5), 10), busiest(parameter_server(5), 10)
     (16, 40)
     """
@@ -43,7 +43,9 @@ def megabytes(values: int) -> str:
     raise AssertionError(unit)
 
 
-def _counted(schedule: Schedule, places: Array, chunks: Array, values: int) -> Array:
+def _counted(
+    schedule: Schedule, places: schedules.Array, chunks: schedules.Array, values: int
+) -> schedules.Array:
     lengths = np.array([end - start for start, end in schedule.bounds(values)])
     total = np.zeros(schedule.workers, np.int64)
     np.add.at(total, places, lengths[chunks])

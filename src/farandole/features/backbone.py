@@ -14,9 +14,14 @@ import torch
 from farandole.errors import ArtifactError
 from farandole.features.checkpoint import read_weights
 from farandole.features.packages import SUFFIXES, install_command, packages_for, weights_in
-from farandole.networks import EfficientNetLite0, InceptionV3, MobileNetV2, ResNet
-from farandole.networks.arguments import choice
-from farandole.networks.image_network import ImageNetwork
+from farandole.networks import (
+    EfficientNetLite0,
+    ImageNetwork,
+    InceptionV3,
+    MobileNetV2,
+    ResNet,
+    choice,
+)
 
 BACKBONES: dict[str, Callable[..., ImageNetwork]] = {
     "efficientnet_lite0": EfficientNetLite0,

@@ -8,14 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from farandole.artifact.program import Program
+from farandole.artifact import Program
 from farandole.errors import InputError
 from farandole.features.eager import eager, layer_of
 from farandole.features.vectors import POOLINGS, vectors
-from farandole.networks.arguments import choice
-from farandole.networks.declared import ragged_axes, takes_gray
-from farandole.networks.image_network import ImageNetwork
-from farandole.networks.leaving import NOTHING, reached
+from farandole.networks import NOTHING, ImageNetwork, choice, ragged_axes, reached, takes_gray
 from farandole.ragged import Ragged
 
 

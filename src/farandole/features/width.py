@@ -11,7 +11,7 @@ from farandole.artifact import Signature
 from farandole.errors import InputError
 from farandole.features.cut import Cut
 from farandole.features.example import examples
-from farandole.networks.image_network import ImageNetwork
+from farandole.networks import ImageNetwork
 
 
 def width(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from farandole.data.schema import is_image, is_vector
+from farandole.data import is_image, is_vector
 from farandole.errors import InputError, suggestion
 from farandole.inference.answer import Answer
 from farandole.inference.nulls import UnusableInput, null_rows, put_back

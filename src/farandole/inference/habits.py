@@ -6,10 +6,8 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.inference.onnx_file import OnnxNetwork
-from farandole.networks import gauge
-
-FIRST_ROWS = gauge.FIRST_ROWS
-"""To look at, before anything is known."""
+from farandole.networks import FIRST_ROWS as FIRST_ROWS
+from farandole.networks import Gauge as NetworkGauge
 
 
 def check_batch_size(batch_size: int | str) -> None:
@@ -21,10 +19,10 @@ def check_batch_size(batch_size: int | str) -> None:
         )
 
 
-class Gauge(gauge.Gauge):
+class Gauge(NetworkGauge):
     """Looks at what the layers of a network give, a file of ONNX among them."""
 
-    sealed = (*gauge.Gauge.sealed, OnnxNetwork)
+    sealed = (*NetworkGauge.sealed, OnnxNetwork)
 
 
 def may_write(network: nn.Module) -> bool:

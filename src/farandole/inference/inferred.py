@@ -10,15 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from farandole.artifact import Signature
-from farandole.artifact.fitting import fitted
-from farandole.artifact.signature import Shape
-from farandole.data.columns import BadColumn, to_numpy
-from farandole.data.ragged_columns import RaggedArray
+from farandole.artifact import Shape, Signature, fitted
+from farandole.data import BadColumn, RaggedArray, to_numpy
 from farandole.errors import InputError
 from farandole.inference.nulls import UnusableInput
 from farandole.inference.varying import ragged_column
-from farandole.networks.declared import ragged_axes, takes_gray
+from farandole.networks import ragged_axes, takes_gray
 
 Layout = tuple[tuple[Shape, str], ...]
 """The shape of a row and the type of its values, for each column."""

@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from farandole.artifact import Signature
-from farandole.artifact.signature import Shape
-from farandole.data.columns import BadColumn, rows_at_once, to_numpy
-from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once
+from farandole.artifact import Shape, Signature
+from farandole.data import BadColumn, RaggedArray, ragged_rows_at_once, rows_at_once, to_numpy
 from farandole.errors import InputError
 from farandole.inference.nulls import UnusableInput
 from farandole.inference.varying import ragged_column

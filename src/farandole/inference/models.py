@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from farandole.artifact import Artifact, Signature
-from farandole.artifact.program import read_program
+from farandole.artifact import Artifact, Signature, read_program
 from farandole.errors import ArtifactError, InputError
 from farandole.inference.onnx_file import read_onnx
 from farandole.inference.predictor import Predictor

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from farandole.data.columns import BadRows, list_lengths, lists_with
-from farandole.data.schema import is_list
+from farandole.data import BadRows, is_list, list_lengths, lists_with
 from farandole.errors import InputError
 
 Array = np.ndarray[Any, Any]

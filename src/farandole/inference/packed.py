@@ -28,8 +28,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from farandole.artifact import Signature
-from farandole.artifact.fitting import only_looking
+from farandole.artifact import Signature, only_looking
 from farandole.errors import InputError
 from farandole.inference.predictor import Predictor, check_initialized
 from farandole.inference.script import from_bytes, to_bytes

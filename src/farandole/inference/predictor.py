@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from farandole.artifact import Signature
-from farandole.data.frame import from_series
+from farandole.data import from_series
 from farandole.errors import InputError, suggestion
 from farandole.inference.habits import FIRST_ROWS, Gauge, check_batch_size, may_write
 from farandole.inference.inferred import FirstRows, Layout, inferred, unknown
@@ -22,7 +22,7 @@ from farandole.inference.nulls import UnusableInput
 from farandole.inference.precision import lowered, supported
 from farandole.inference.prediction import Prediction
 from farandole.inference.varying import as_varying, chunks_of
-from farandole.networks.declared import ragged_axes
+from farandole.networks import ragged_axes
 from farandole.ragged import Ragged
 
 Parts = Sequence[int | str]

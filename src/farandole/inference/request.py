@@ -11,8 +11,7 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from farandole.artifact import Signature
-from farandole.artifact.signature import HEADS
+from farandole.artifact import HEADS, Signature
 from farandole.errors import InputError, suggestion
 from farandole.inference.answer import Answer
 from farandole.inference.application import Application, Responder
@@ -23,7 +22,7 @@ from farandole.inference.packed import Packed
 from farandole.inference.precision import check_precision
 from farandole.inference.prediction import Prediction
 from farandole.inference.predictor import Predictor
-from farandole.networks.declared import ragged_axes, takes_gray
+from farandole.networks import ragged_axes, takes_gray
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,10 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from farandole.artifact import Artifact
-from farandole.artifact.signature import HEADS
+from farandole.artifact import HEADS, Artifact
 from farandole.errors import InputError, suggestion
 from farandole.inference.inferred import FirstRows, inferred
-from farandole.networks.declared import ragged_axes
+from farandole.networks import ragged_axes
 
 
 def save(

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from farandole.data.frame import from_pandas, from_series
+from farandole.data import from_pandas, from_series
 from farandole.errors import InputError, suggestion
 from farandole.inference.application import Responder, as_features
 

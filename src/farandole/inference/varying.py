@@ -9,10 +9,16 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from farandole.data.chunks import Extents, chunks, values_in
-from farandole.data.frame import ARROW_ERRORS
-from farandole.data.ragged_columns import RaggedArray, to_ragged
-from farandole.data.schema import check_type, is_list
+from farandole.data import (
+    ARROW_ERRORS,
+    Extents,
+    RaggedArray,
+    check_type,
+    chunks,
+    is_list,
+    to_ragged,
+    values_in,
+)
 from farandole.errors import InputError
 from farandole.ragged import Ragged
 

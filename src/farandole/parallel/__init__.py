@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from farandole.errors import InputError, suggestion
+from farandole.parallel import buckets, description, pipeline_schedule, schedules, trace
 from farandole.parallel.allreduce import AllReduce
-from farandole.parallel.base import Strategy, Synchronizer, Totals
+from farandole.parallel.base import Strategy, Synchronizer, Totals, local_part, start_alike
 from farandole.parallel.compression import Compression, Half, PowerSGD, TopK
+from farandole.parallel.compression.powersgd import as_matrix
 from farandole.parallel.hybrid import Hybrid
 from farandole.parallel.local_sgd import DiLoCo, LocalSGD
+from farandole.parallel.normalization import SynchronizedBatchNorm, synchronize
+from farandole.parallel.pipeline.pipe import Pipe
 from farandole.parallel.pipeline.strategy import Naive, Pipeline
+from farandole.parallel.pipeline_schedule import Action
 from farandole.parallel.ring import Ring
+from farandole.parallel.schedules import Schedule, Step
 from farandole.parallel.server.strategy import ParameterServer
 from farandole.parallel.sharded.strategy import Sharded
 from farandole.parallel.summation import Collective, Summation
+from farandole.parallel.trace import Span
 
 __all__ = [
+    "Action",
     "AllReduce",
     "Collective",
     "Compression",
@@ -26,16 +34,30 @@ __all__ = [
     "LocalSGD",
     "Naive",
     "ParameterServer",
+    "Pipe",
     "Pipeline",
     "PowerSGD",
     "Ring",
+    "Schedule",
     "Sharded",
+    "Span",
+    "Step",
     "Strategy",
     "Summation",
+    "SynchronizedBatchNorm",
     "Synchronizer",
     "TopK",
     "Totals",
+    "as_matrix",
+    "buckets",
+    "description",
+    "local_part",
+    "pipeline_schedule",
     "resolve",
+    "schedules",
+    "start_alike",
+    "synchronize",
+    "trace",
 ]
 
 _STRATEGIES: dict[str, Callable[[], Strategy]] = {

@@ -10,8 +10,8 @@ from torch import nn
 
 from farandole.parallel.base import start_alike
 from farandole.parallel.flat import FlatGradients
-from farandole.parallel.schedule import ring
 from farandole.parallel.scheduled import Scheduled
+from farandole.parallel.schedules import ring
 from farandole.world import World
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from farandole.parallel.schedule import Schedule, Step
+from farandole.parallel.schedules import Schedule, Step
 from farandole.parallel.trace import span
 from farandole.world import World
 
@@ -39,7 +39,7 @@ class Scheduled:
 
     `group` is for a ring within the ring: a process group of as many workers as the schedule has.
 
-    >>> from farandole.parallel.schedule import ring
+    >>> from farandole.parallel.schedules import ring
     >>> flat = torch.arange(3.0)
     >>> Scheduled(ring(1), World()).sum_(flat)
     >>> flat.tolist()

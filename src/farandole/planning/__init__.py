@@ -3,10 +3,12 @@
 from farandole.planning.auto import choose
 from farandole.planning.case import Case, Price
 from farandole.planning.cluster import Cluster
+from farandole.planning.picture import require_matplotlib
 from farandole.planning.plan import Plan, plan
 from farandole.planning.profile import Layer, Profile
 from farandole.planning.recommendation import Recommendation
 from farandole.planning.strategies import STRATEGIES
+from farandole.planning.text import closing, tables
 
 __all__ = [
     "STRATEGIES",
@@ -18,5 +20,8 @@ __all__ = [
     "Profile",
     "Recommendation",
     "choose",
+    "closing",
     "plan",
+    "require_matplotlib",
+    "tables",
 ]

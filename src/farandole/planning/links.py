@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farandole.parallel.schedule import Step
+from farandole.parallel import Step
 from farandole.planning.cluster import Cluster
 from farandole.planning.places import Indices, Places, Times
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from farandole.parallel.compression.powersgd import as_matrix
+from farandole.parallel import as_matrix
 from farandole.planning import constants
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farandole.parallel.pipeline_schedule import FORWARD, Action, needs, pipeline
+from farandole.parallel import Action, pipeline_schedule
 from farandole.planning.cluster import Cluster
 from farandole.planning.profile import Layer, Layers, Profile, balanced
 
@@ -52,7 +52,7 @@ def piped(
         kind: "gpipe" or "1f1b".
     """
     count = len(stages)
-    orders = pipeline(count, micro_batches, kind)
+    orders = pipeline_schedule.pipeline(count, micro_batches, kind)
     done: dict[tuple[int, Action], float] = {}
     line = _Line(stages, cluster, share)
     clocks, places = [0.0] * count, [0] * count
@@ -60,11 +60,15 @@ def piped(
         for stage, order in enumerate(orders):
             while places[stage] < len(order):
                 action = order[places[stage]]
-                before = needs(stage, count, action)
+                before = pipeline_schedule.needs(stage, count, action)
                 if any(need not in done for need in before):
                     break
                 arrivals = [line.arrival(*need, stage, done[need]) for need in before]
-                one = stages[stage].forward if action.kind == FORWARD else stages[stage].backward
+                one = (
+                    stages[stage].forward
+                    if action.kind == pipeline_schedule.FORWARD
+                    else stages[stage].backward
+                )
                 clocks[stage] = max(clocks[stage], *arrivals, 0.0) + one * share
                 done[stage, action] = clocks[stage]
                 places[stage] += 1

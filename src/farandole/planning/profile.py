@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from farandole.errors import InputError
-from farandole.parallel.buckets import FIRST_BYTES, cut
+from farandole.parallel import buckets
 from farandole.planning import constants
 
 
@@ -105,7 +105,10 @@ class Profile(Layers):
         return replace(self, layers=layers, optimizer=self.optimizer * factor)
 
     def buckets(
-        self, width: float = 4, most: float = constants.BUCKET_BYTES, first: float = FIRST_BYTES
+        self,
+        width: float = 4,
+        most: float = constants.BUCKET_BYTES,
+        first: float = buckets.FIRST_BYTES,
     ) -> list[Bucket]:
         """Gradients in the order of the backward pass, put together until a bucket is full.
 
@@ -122,7 +125,7 @@ class Profile(Layers):
         found: list[Bucket] = []
         backwards, start, ready = list(reversed(self.layers)), 0, 0.0
         lengths = [int(layer.parameters * width) for layer in backwards]
-        for count in cut(lengths, int(most), int(first)):
+        for count in buckets.cut(lengths, int(most), int(first)):
             own = backwards[start : start + count]
             backward = sum(layer.backward for layer in own)
             start, ready = start + count, ready + backward

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from farandole.parallel.schedule import Schedule, Step, parameter_server, ring
+from farandole.parallel import Schedule, Step, schedules
 from farandole.planning.cluster import Cluster
 from farandole.planning.curve import Curve
 from farandole.planning.links import Links
@@ -98,12 +98,12 @@ def swap_seconds(workers: int, cluster: Cluster, nbytes: float) -> float:
 
 @lru_cache(maxsize=256)
 def _ring(workers: int, cluster: Cluster, sizes: tuple[float, ...]) -> Collective:
-    return simulate(ring(workers), cluster, sizes)
+    return simulate(schedules.ring(workers), cluster, sizes)
 
 
 @lru_cache(maxsize=256)
 def _servers(workers: int, cluster: Cluster, servers: int, sizes: tuple[float, ...]) -> Collective:
-    return simulate(parameter_server(workers, servers), cluster, sizes)
+    return simulate(schedules.parameter_server(workers, servers), cluster, sizes)
 
 
 def shared_memory(workers: int) -> Schedule:

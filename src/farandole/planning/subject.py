@@ -14,8 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from farandole.artifact import Artifact, Signature
 from farandole.errors import InputError
-from farandole.networks.declared import ragged_axes
-from farandole.networks.mlp import MLP
+from farandole.networks import MLP, ragged_axes
 from farandole.ragged import Ragged
 
 _KINDS = (

@@ -37,7 +37,7 @@ from farandole.spark.summary import (
     MultilayerPerceptronClassificationTrainingSummary,
 )
 from farandole.spark.wording import in_sparks_words
-from farandole.training.examination import UnusableRows
+from farandole.training import UnusableRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,12 +10,11 @@ from pyspark.ml import Estimator, Model
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 from torch import nn
 
+from farandole.api import history_frame, train
 from farandole.artifact import Artifact, Signature
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
-from farandole.fit import train
-from farandole.inference.packed import Packed
-from farandole.result import history_frame
+from farandole.inference import Packed
 from farandole.spark.io import (
     EstimatorReader,
     EstimatorWriter,

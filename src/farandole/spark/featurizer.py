@@ -12,15 +12,11 @@ from pyspark.ml.param.shared import HasInputCol, HasInputCols, HasOutputCol
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
-from farandole.data.schema import Columns
-from farandole.data.source import quoted
+from farandole.data import Columns, quoted
 from farandole.errors import InputError
-from farandole.features.cut import Cut
-from farandole.features.layers import Layers, layers
-from farandole.features.width import width
-from farandole.inference.models import Loaded, load_network
-from farandole.inference.udf import predict_udf
-from farandole.networks.declared import ragged_axes
+from farandole.features import Cut, Layers, layers, width
+from farandole.inference import Loaded, load_network, predict_udf
+from farandole.networks import ragged_axes
 from farandole.spark.featurizer_io import FeaturizerReader, FeaturizerWriter
 from farandole.spark.io import is_trusting
 from farandole.spark.params import Row, boolean, declare, set_checked, text, whole

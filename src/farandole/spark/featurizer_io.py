@@ -6,9 +6,9 @@ from typing import Any
 
 from farandole.artifact import Artifact, Signature, describe
 from farandole.errors import ArtifactError
-from farandole.features.example import examples
-from farandole.inference.models import Loaded
-from farandole.networks.declared import ragged_axes
+from farandole.features import examples
+from farandole.inference import Loaded
+from farandole.networks import ragged_axes
 from farandole.spark.io import (
     Reader,
     Writer,

@@ -10,10 +10,9 @@ from urllib.parse import unquote
 import numpy as np
 
 from farandole import _spark
-from farandole.data.pictures import EMPTY, PictureReader
+from farandole.data import EMPTY, PictureReader
 from farandole.errors import InputError
-from farandole.networks.arguments import choice
-from farandole.networks.image_network import ImageNetwork
+from farandole.networks import ImageNetwork, choice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

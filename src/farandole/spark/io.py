@@ -31,11 +31,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from farandole import _spark
-from farandole.artifact import Artifact, build, describe
-from farandole.artifact.folder import plain_state, replace_folder
+from farandole.artifact import Artifact, build, describe, plain_state, replace_folder
 from farandole.errors import ArtifactError
-from farandole.parallel.description import build as build_strategy
-from farandole.parallel.description import describe as describe_strategy
+from farandole.parallel import description
 
 if TYPE_CHECKING:
     from pyspark.ml.param import Params
@@ -143,7 +141,7 @@ class EstimatorWriter(Writer):
         objects: dict[str, Any] = {}
         with writing(self.sparkSession, path) as folder:
             for param, value in self._estimator._paramMap.items():
-                value = describe_strategy(value) or value
+                value = description.describe(value) or value
                 if _is_plain(value):
                     plain[param.name] = value
                 elif not (
@@ -173,7 +171,7 @@ class EstimatorReader(Reader):
         """Params, modules, and pickled objects if they are trusted."""
         estimator = self.restored(path)
         if estimator.isSet("strategy"):
-            estimator._set(strategy=build_strategy(estimator.getOrDefault("strategy")))
+            estimator._set(strategy=description.build(estimator.getOrDefault("strategy")))
         with reading(self.sparkSession, path) as folder:
             for spec in sorted(folder.glob("modules/*/network.json")):
                 estimator._set(**{spec.parent.name: _read_module(spec.parent)})

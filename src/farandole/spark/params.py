@@ -21,9 +21,9 @@ from pyspark.ml.param.shared import (
     HasWeightCol,
 )
 
+from farandole.api import DEFAULT_TIMEOUT
 from farandole.errors import InputError, suggestion
-from farandole.launch import DEFAULT_TIMEOUT
-from farandole.training.recipe import Recipe
+from farandole.training import Recipe
 
 Converter = Callable[[Any], Any]
 whole, floating = TypeConverters.toInt, TypeConverters.toFloat

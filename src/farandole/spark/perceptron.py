@@ -11,15 +11,12 @@ from pyspark.ml.linalg import DenseVector, Vector
 from pyspark.ml.param import Params
 from pyspark.ml.param.shared import HasValidationIndicatorCol, HasWeightCol
 
+from farandole.api import DEFAULT_TIMEOUT, TrainingResult, train
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
-from farandole.fit import train
-from farandole.launch import DEFAULT_TIMEOUT
-from farandole.networks import ACTIVATIONS, MLP, load_spark_weights, spark_weights
-from farandole.networks.activations import canonical
-from farandole.result import TrainingResult
+from farandole.networks import ACTIVATIONS, MLP, canonical, load_spark_weights, spark_weights
 from farandole.spark.params import Row, boolean, declare, floating, text, whole
-from farandole.training.solvers import LBFGS, GradientDescent
+from farandole.training import LBFGS, GradientDescent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,7 +21,7 @@ from pyspark.ml.util import MLReader
 from pyspark.sql.types import StructField, StructType
 
 from farandole import _spark
-from farandole.data.columns import to_numpy
+from farandole.data import to_numpy
 from farandole.errors import ArtifactError
 from farandole.spark.io import (
     Writer,

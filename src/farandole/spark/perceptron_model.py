@@ -10,12 +10,11 @@ import torch
 from pyspark.ml.linalg import DenseVector
 from pyspark.ml.util import MLReader, MLWritable, MLWriter
 
+from farandole.api import TrainingResult
 from farandole.artifact import Signature
 from farandole.errors import InputError
-from farandole.inference import Predictor
-from farandole.inference.packed import Packed
+from farandole.inference import Packed, Predictor
 from farandole.networks import MLP, to_spark_weights
-from farandole.result import TrainingResult
 from farandole.spark.perceptron import (
     PerceptronParams,
     as_vector,

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from farandole import _spark
-from farandole.data.schema import Columns
-from farandole.data.source import quoted
-from farandole.inference.answer import PREDICTION, PROBABILITY, RAW, Answer
-from farandole.inference.application import Application
-from farandole.inference.packed import Packed
-from farandole.inference.udf import PredictUdf
+from farandole.data import Columns, quoted
+from farandole.inference import (
+    PREDICTION,
+    PROBABILITY,
+    RAW,
+    Answer,
+    Application,
+    Packed,
+    PredictUdf,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -29,7 +29,7 @@ from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.perceptron_model import PerceptronModel
 from farandole.spark.prediction import value_outputs
 from farandole.spark.wording import in_sparks_words
-from farandole.training.examination import UnusableRows
+from farandole.training import UnusableRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

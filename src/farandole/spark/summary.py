@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from farandole.data.source import quoted
+from farandole.data import quoted
 from farandole.errors import InputError
 
 if TYPE_CHECKING:

@@ -14,12 +14,11 @@ from pyspark.ml.param.shared import HasInputCol, HasOutputCol
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
-from farandole.data.columns import BadRows
-from farandole.data.source import quoted
+from farandole.data import BadRows, quoted
 from farandole.errors import InputError
-from farandole.features.tokens import FILE, MINILM, Tokenizer
-from farandole.inference.nulls import NULLS, UnusableInput, null_rows, put_back
-from farandole.networks.arguments import choice
+from farandole.features import FILE, MINILM, Tokenizer
+from farandole.inference import NULLS, UnusableInput, null_rows, put_back
+from farandole.networks import choice
 from farandole.spark.io import Reader, Writer, reading, write_metadata, writing
 from farandole.spark.params import Row, declare, set_checked, text, whole
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from farandole.data.columns import BadRows
+from farandole.data import BadRows
 from farandole.errors import InputError
-from farandole.training.examination import UnusableRows
+from farandole.training import UnusableRows
 
 
 def in_sparks_words(

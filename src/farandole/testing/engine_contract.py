@@ -18,8 +18,7 @@ import pyarrow as pa
 import torch
 import torch.distributed as dist
 
-from farandole.engines.base import Engine, Task
-from farandole.engines.channel import Output
+from farandole.engines import Engine, Output, Task
 from farandole.errors import InputError, WorkerFailed, WorkerMissing
 from farandole.world import World, current_world
 

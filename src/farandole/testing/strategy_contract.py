@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel.base import Strategy, Totals
+from farandole.parallel import Strategy, Totals
 from farandole.world import World, current_world
 
 

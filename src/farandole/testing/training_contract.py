@@ -17,14 +17,9 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from farandole.data import Columns
-from farandole.data.source import local_source
-from farandole.parallel import AllReduce
-from farandole.parallel.base import Strategy
-from farandole.training.examination import storage_for
-from farandole.training.job import Outcome, TrainingJob
-from farandole.training.recipe import Recipe
-from farandole.training.worker import load, work
+from farandole.data import Columns, local_source
+from farandole.parallel import AllReduce, Strategy
+from farandole.training import Outcome, Recipe, TrainingJob, load, storage_for, work
 from farandole.world import World, current_world
 
 STEPS = 20

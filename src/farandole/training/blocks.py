@@ -14,9 +14,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from farandole.data.order import Array
-from farandole.data.schema import Columns
-from farandole.data.shards import Shard
+from farandole.data import Array, Columns, Shard
 from farandole.training.examination import everybody
 from farandole.world import World
 

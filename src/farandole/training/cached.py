@@ -19,11 +19,8 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data.chunks import chunks
-from farandole.data.drive import Drive
-from farandole.data.schema import Columns
-from farandole.data.shards import Shard, scratch_folder
-from farandole.networks.gauge import FIRST_ROWS, Gauge
+from farandole.data import Columns, Drive, Shard, chunks, scratch_folder
+from farandole.networks import FIRST_ROWS, Gauge
 from farandole.training import events
 from farandole.training.denormals import flushed
 from farandole.training.examination import everybody

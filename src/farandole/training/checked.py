@@ -9,11 +9,10 @@ from functools import partial
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data.schema import Columns
-from farandole.data.shards import Shard
+from farandole.data import Columns, Shard
 from farandole.errors import InputError
-from farandole.networks.declared import varying_advice
-from farandole.parallel.normalization import synchronize
+from farandole.networks import varying_advice
+from farandole.parallel import synchronize
 from farandole.training import events, losses
 from farandole.training.blocks import weighted_by_block
 from farandole.training.cached import Body

@@ -16,15 +16,10 @@ import pyarrow as pa
 import torch.distributed as dist
 from torch import nn
 
-from farandole.artifact import Signature
-from farandole.artifact.fitting import fitted, floating_of, only_looking
-from farandole.artifact.signature import Shape, zeros
-from farandole.data.columns import BadRows
-from farandole.data.ragged_tensor import RaggedTensor
-from farandole.data.schema import Columns
-from farandole.data.shards import Shard, Storage
+from farandole.artifact import Shape, Signature, fitted, floating_of, only_looking, zeros
+from farandole.data import BadRows, Columns, RaggedTensor, Shard, Storage
 from farandole.errors import InputError
-from farandole.networks.declared import VARYING, ragged_axes, takes_gray, wrapping_advice
+from farandole.networks import VARYING, ragged_axes, takes_gray, wrapping_advice
 from farandole.ragged import Ragged
 from farandole.training.losses import Kind, Loss
 from farandole.training.step import Batch, Stepper

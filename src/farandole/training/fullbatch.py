@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from farandole.errors import InputError, TrainingDiverged
-from farandole.parallel.base import Totals
+from farandole.parallel import Totals
 from farandole.ragged import Ragged
 from farandole.training import events
 from farandole.training.freezing import Freeze, at_rest

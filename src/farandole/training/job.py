@@ -11,12 +11,9 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data.schema import Columns
-from farandole.data.shards import Storage
-from farandole.data.source import Source
+from farandole.data import Columns, Source, Storage
 from farandole.errors import InputError
-from farandole.parallel.base import Strategy
-from farandole.parallel.trace import Span
+from farandole.parallel import Span, Strategy
 from farandole.training.loop import Progress
 from farandole.training.recipe import Recipe
 

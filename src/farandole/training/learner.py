@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data.shards import Shard
-from farandole.parallel.base import start_alike
+from farandole.data import Shard
+from farandole.parallel import start_alike
 from farandole.training.cached import Body
 from farandole.training.losses import Loss
 from farandole.training.recipe import Recipe

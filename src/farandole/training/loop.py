@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError, TrainingDiverged
-from farandole.parallel.base import Totals
-from farandole.parallel.trace import span
+from farandole.parallel import Totals, trace
 from farandole.training import events, optimizers
 from farandole.training.metrics import Tally
 from farandole.training.schedules import Pace
@@ -161,14 +160,14 @@ class Loop:
         stage.sync.begin(len(batches))
         loss = weight = 0.0
         for rows in batches:
-            with span("compute"):
+            with trace.span("compute"):
                 more_loss, more_weight = stage.stepper.learn(stage.batcher(rows), tally)
             loss, weight = loss + more_loss, weight + more_weight
         mine = Totals(loss, weight, stage.world.link.stop_requested(), self._clock.is_up())
         totals = stage.sync.finish(mine)
         if totals.weight > 0 and math.isfinite(totals.loss):
             self._clip()
-            with span("step"):
+            with trace.span("step"):
                 stage.sync.step(self._optimizer)
         return totals
 

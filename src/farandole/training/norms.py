@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
-from farandole.parallel.normalization import SynchronizedBatchNorm
+from farandole.parallel import SynchronizedBatchNorm
 
 
 class Norms:

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from farandole.networks.leaving import NOTHING, reached
-from farandole.parallel.normalization import SynchronizedBatchNorm
+from farandole.networks import NOTHING, reached
+from farandole.parallel import SynchronizedBatchNorm
 from farandole.ragged import Ragged
 from farandole.training.freezing import Frozen
 

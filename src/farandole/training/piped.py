@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from farandole.errors import InputError
-from farandole.parallel.pipeline.pipe import Pipe
+from farandole.parallel import Pipe
 from farandole.training.losses import Loss
 from farandole.training.metrics import Tally
 from farandole.training.norms import Norms

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from farandole.data.loader import Loader, Rows
-from farandole.networks.gauge import FIRST_ROWS, Gauge
-from farandole.parallel.base import Synchronizer, local_part
+from farandole.data import Loader, Rows
+from farandole.networks import FIRST_ROWS, Gauge
+from farandole.parallel import Synchronizer, local_part
 from farandole.training import events
 from farandole.training.freezing import Frozen
 from farandole.training.metrics import Tally

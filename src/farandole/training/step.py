@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data.schema import Columns
-from farandole.data.shards import Shard
+from farandole.data import Columns, Shard
 from farandole.errors import InputError
 from farandole.ragged import Ragged
 from farandole.training.losses import Loss

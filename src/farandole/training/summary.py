@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from farandole.artifact.fitting import floating_of
+from farandole.artifact import floating_of
 from farandole.errors import InputError
 
 

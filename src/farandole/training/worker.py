@@ -14,12 +14,9 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data.loader import Loader, Rows, split
-from farandole.data.order import Array, positions_among_used
-from farandole.data.shards import Shard, write_shard
+from farandole.data import Array, Loader, Rows, Shard, positions_among_used, split, write_shard
 from farandole.errors import InputError
-from farandole.parallel.base import Synchronizer
-from farandole.parallel.trace import Span, recorded
+from farandole.parallel import Span, Synchronizer, trace
 from farandole.training import events, losses, metrics
 from farandole.training.checked import Checked, check
 from farandole.training.denormals import flushed
@@ -57,7 +54,7 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
             shard.close()
             return Outcome(dict(world.seconds), refusal=refusal.with_traceback(None))
         try:
-            with flushed(), recorded(spans):
+            with flushed(), trace.recorded(spans):
                 progress = made.loop.run()
                 ended = time.perf_counter()
                 state = made.sync.gather(made.network)

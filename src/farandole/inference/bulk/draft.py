@@ -10,7 +10,7 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from farandole.data.frame import ARROW_ERRORS
+from farandole.data import ARROW_ERRORS
 from farandole.errors import InputError
 
 _GROUP_BYTES = 32 << 20

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from farandole.data.schema import check_type
+from farandole.data import check_type
 from farandole.errors import FarandoleError, InputError, suggestion
 from farandole.inference.bulk.pipeline import FirstAlone
 from farandole.inference.bulk.spark_schema import noted

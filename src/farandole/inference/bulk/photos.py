@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from farandole.data.images import pixels_of
-from farandole.data.ragged_columns import RaggedArray
+from farandole.data import RaggedArray, pixels_of
 from farandole.errors import InputError, MissingPackage
 from farandole.inference.bulk.files import Holdings
 from farandole.inference.bulk.job import Done

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from farandole.data.frame import ARROW_ERRORS
+from farandole.data import ARROW_ERRORS
 from farandole.errors import InputError
 from farandole.inference.bulk.files import Holdings
 from farandole.inference.bulk.parquet import row_groups

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.networks.mlp import MLP
+from farandole.networks import MLP
 from farandole.ragged import Ragged
 
 

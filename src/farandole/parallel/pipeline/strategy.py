@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.networks.declared import ragged_axes
+from farandole.networks import ragged_axes
 from farandole.parallel.base import Synchronizer, start_alike
 from farandole.parallel.flat import FlatGradients
 from farandole.parallel.grid import Grid

@@ -11,8 +11,8 @@ from torch import nn
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer, start_alike
 from farandole.parallel.flat import FlatGradients
-from farandole.parallel.schedule import parameter_server
 from farandole.parallel.scheduled import Scheduled
+from farandole.parallel.schedules import parameter_server
 from farandole.world import World
 
 _STALENESS = 4

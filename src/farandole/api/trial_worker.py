@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from farandole import _spark
-from farandole.data.source import ParquetSource, TableSource, local_source
+from farandole.data import ParquetSource, TableSource, local_source
 from farandole.engines import Engine, SparkEngine
 from farandole.world import World
 

@@ -55,9 +55,7 @@ def _shape(text: str) -> tuple[int, ...]:
 def _plan(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from farandole.planning import Plan, plan
-    from farandole.planning.picture import require_matplotlib
-    from farandole.planning.text import closing, tables
+    from farandole.planning import Plan, closing, plan, require_matplotlib, tables
 
     if options.output is not None:
         require_matplotlib()  # before anything takes long

@@ -12,11 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
+from farandole.api.trial_worker import Began, Job, Trial, everywhere, load, work
 from farandole.engines import Engine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, WorkerFailed
-from farandole.launch import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
-from farandole.trial_worker import Began, Job, Trial, everywhere, load, work
 
 _OWN_COLUMNS = ("fold", "value", "error", "seconds", "rank")
 

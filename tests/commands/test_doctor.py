@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from farandole import doctor
+from farandole.commands import doctor
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def test_finding_shows_the_remedy_only_when_it_is_needed() -> None:

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 import farandole
+from farandole.api.run_many import Trials
+from farandole.api.trial_worker import Trial, fold_of
 from farandole.errors import InputError, WorkerFailed
-from farandole.trial_worker import Trial, fold_of
-from farandole.trials import Trials
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

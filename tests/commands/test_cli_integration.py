@@ -15,7 +15,7 @@ from torch import nn
 
 import farandole
 from farandole.artifact import Artifact, Signature
-from farandole.cli import main
+from farandole.commands.cli import main
 from farandole.networks import CNN
 
 
@@ -41,7 +41,7 @@ def test_doctor_of_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.integration
 def test_the_demo_learns_saves_loads_asks_and_draws(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "farandole.cli", "demo"],
+        [sys.executable, "-m", "farandole.commands.cli", "demo"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -120,7 +120,7 @@ def test_predict_for_photos_in_a_process_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "photos" / "broken.jpg").write_bytes(b"no photo")
     command = "predict --model net --input photos --output out.parquet --answer probability"
     done = subprocess.run(
-        [sys.executable, "-m", "farandole.cli", *command.split()],
+        [sys.executable, "-m", "farandole.commands.cli", *command.split()],
         cwd=tmp_path,
         capture_output=True,
         text=True,

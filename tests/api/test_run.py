@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 import farandole
+from farandole.api.run import print_output
 from farandole.engines import LocalEngine, SparkEngine, resolve
 from farandole.engines.channel import Output
 from farandole.errors import InputError
-from farandole.launch import print_output
 
 
 def answer() -> int:

@@ -17,8 +17,8 @@ from torch import nn
 
 import farandole
 from farandole import TrainingResult
+from farandole.api.find_learning_rate import RESERVED
 from farandole.errors import ArtifactError, InputError
-from farandole.learning_rate import RESERVED
 from farandole.training import (
     Caution,
     EpochEnded,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from farandole import doctor
+from farandole.commands import doctor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,10 +14,7 @@ from torch import nn
 
 from farandole.artifact import Artifact, Signature
 from farandole.inference import Predictor
-from farandole.training.job import Outcome
-from farandole.training.progress import describe_row
-from farandole.training.recipe import Recipe
-from farandole.training.stage import INTERRUPTED, UNFINISHED
+from farandole.training import INTERRUPTED, UNFINISHED, Outcome, Recipe, describe_row
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from torch import nn
 
+from farandole.api.strategy_choice import check_strategy, choose_strategy
 from farandole.errors import InputError
 from farandole.parallel import AllReduce, Hybrid, ParameterServer, Pipeline, Strategy
-from farandole.strategy_choice import check_strategy, choose_strategy
 from farandole.training.recipe import Recipe
 
 ASYNCHRONOUS = ParameterServer(asynchronous=True)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from farandole.parallel.schedule import (
+from farandole.parallel.schedules import (
     Schedule,
     all_gather,
     parameter_server,

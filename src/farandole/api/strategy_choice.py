@@ -8,10 +8,8 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel import ParameterServer, Strategy, resolve
-from farandole.planning.auto import choose
-from farandole.training.freezing import Frozen
-from farandole.training.optimizers import check_splittable
-from farandole.training.recipe import Recipe
+from farandole.planning import choose
+from farandole.training import Frozen, Recipe, check_splittable
 
 
 def choose_strategy(

@@ -118,7 +118,7 @@ def _add_predict(commands: Any) -> None:
 
 
 def _add_plan(commands: Any) -> None:
-    from farandole.plan_command import add_plan
+    from farandole.commands.plan import add_plan
 
     add_plan(commands)
 
@@ -129,7 +129,7 @@ def _auto(text: str) -> int | str:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from farandole.doctor import examine
+    from farandole.commands.doctor import examine
 
     findings = []
     for finding in examine(None if options.no_spark else lambda: _session(options)):
@@ -151,7 +151,7 @@ def _session(options: argparse.Namespace) -> SparkSession:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from farandole.demo import run_demo
+    from farandole.commands.demo import run_demo
 
     run_demo(options.output, options.workers)
     return 0

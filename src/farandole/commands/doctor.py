@@ -86,7 +86,7 @@ def check_machine() -> Finding:
 
 def check_scratch() -> Finding:
     """Room for shards."""
-    from farandole.data.shards import scratch_folder
+    from farandole.data import scratch_folder
 
     folder = scratch_folder()
     free = shutil.disk_usage(folder).free / 1e9

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from farandole.engines import Engine, Task, resolve
-from farandole.engines.channel import Output
+from farandole.engines import Engine, Output, Task, resolve
 from farandole.errors import InputError
 from farandole.world import World
 

@@ -18,26 +18,38 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from farandole import _spark
+from farandole.api.result import TrainingResult, assemble
+from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
+from farandole.api.strategy_choice import check_strategy, choose_strategy
 from farandole.artifact import Artifact
-from farandole.data import Columns, Placement, Source, TableSource
-from farandole.data.order import VIRTUAL_SHARDS
-from farandole.data.source import ParquetSource, local_source, placed_rows, stream_source
+from farandole.data import (
+    VIRTUAL_SHARDS,
+    Columns,
+    ParquetSource,
+    Placement,
+    Source,
+    TableSource,
+    local_source,
+    placed_rows,
+    stream_source,
+)
 from farandole.engines import Engine, InlineEngine, SparkEngine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, suggestion
-from farandole.launch import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
 from farandole.parallel import Strategy
-from farandole.parallel.trace import check_writable, write_trace
-from farandole.result import TrainingResult, assemble
-from farandole.strategy_choice import check_strategy, choose_strategy
-from farandole.training.events import StrategyChosen
-from farandole.training.examination import storage_for
-from farandole.training.freezing import check_layers
-from farandole.training.fullbatch import check_network
-from farandole.training.job import TrainingJob
-from farandole.training.progress import Listening, Observer
-from farandole.training.recipe import Recipe
-from farandole.training.worker import load, work
+from farandole.parallel import trace as tracing
+from farandole.training import (
+    Listening,
+    Observer,
+    Recipe,
+    StrategyChosen,
+    TrainingJob,
+    check_layers,
+    check_network,
+    load,
+    storage_for,
+    work,
+)
 
 
 def train(
@@ -105,7 +117,7 @@ def train(
     prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
     shared_by, why = choose_strategy(strategy, prepared, chosen, num_workers)
     if trace is not None:
-        check_writable(trace)
+        tracing.check_writable(trace)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
         where = _arranged(data, runner, chosen)
@@ -134,7 +146,7 @@ def train(
         )
     result = assemble(prepared, chosen, outcomes, time.perf_counter() - start)
     if trace is not None:
-        write_trace(trace, shared_by.name, [outcome.spans or [] for outcome in outcomes])
+        tracing.write_trace(trace, shared_by.name, [outcome.spans or [] for outcome in outcomes])
     return result
 
 

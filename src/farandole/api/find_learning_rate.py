@@ -9,8 +9,8 @@ import pandas as pd
 import torch
 from torch import nn
 
+from farandole.api.train import train
 from farandole.errors import InputError
-from farandole.fit import train
 
 RESERVED = (
     "epochs",
