@@ -141,8 +141,6 @@ def local_runs() -> dict[str, Callable[[], farandole.TrainingResult]]:
             optimizer="lbfgs",
             num_workers=w,
             epochs=4,
-            learning_rate=None,
-            batch_size=None,
         )
         runs[f"gd, {name}"] = lambda w=workers: train(
             seeded(plain),
@@ -150,8 +148,6 @@ def local_runs() -> dict[str, Callable[[], farandole.TrainingResult]]:
             optimizer="gd",
             num_workers=w,
             epochs=4,
-            learning_rate=None,
-            batch_size=None,
         )
         runs[f"frozen and cached, {name}"] = lambda w=workers: train(
             seeded(frozen), digits(), freeze="all but head", num_workers=w
