@@ -13,7 +13,7 @@ import torch
 from farandole.errors import MissingPackage
 from farandole.explain import QUICK, VARIANTS, DepthStudy, explain_depth, study_depth
 from farandole.explain.depth_study import gradient_norms, load_digits
-from farandole.explain.variants import linear_layers
+from farandole.explain.depth_variants import linear_layers
 from farandole.networks import MLP
 
 REMEDIES = ["careful weights", "residual", "batch norm"]

@@ -11,7 +11,7 @@ import torch
 
 import farandole
 from farandole.explain import explain
-from farandole.explain.recording import read_recording, shares
+from farandole.explain.trace_file import read_trace, shares
 
 pytestmark = pytest.mark.integration
 
@@ -29,12 +29,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_recorded_run_has_its_steps_and_its_kinds(run: Path) -> None:
-    recording = read_recording(run)
-    assert recording.strategy == "ring"
-    assert len(recording.workers) == 2
-    assert len(recording.steps()) == 8  # two epochs of 64 rows, 16 at a time
-    for spans in recording.workers:
-        share = shares(spans, 0, recording.end)
+    recorded = read_trace(run)
+    assert recorded.strategy == "ring"
+    assert len(recorded.workers) == 2
+    assert len(recorded.steps()) == 8  # two epochs of 64 rows, 16 at a time
+    for spans in recorded.workers:
+        share = shares(spans, 0, recorded.end)
         assert {"compute", "sum", "send", "wait", "step"} <= set(share)
         assert 0 < sum(share.values()) <= 1 + 1e-6
 

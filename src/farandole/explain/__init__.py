@@ -7,8 +7,8 @@ from farandole.explain.activations import (
 )
 from farandole.explain.depth import explain_depth
 from farandole.explain.depth_study import FULL, QUICK, DepthPlan, DepthStudy, study_depth
+from farandole.explain.depth_variants import VARIANTS, Variant
 from farandole.explain.topics import TOPICS, Topic, explain
-from farandole.explain.variants import VARIANTS, Variant
 
 __all__ = [
     "FULL",

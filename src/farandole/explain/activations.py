@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +12,14 @@ import pandas as pd
 import torch
 
 from farandole.errors import MissingPackage
-from farandole.explain import picture
-from farandole.explain.activations_page import activation_frames
-from farandole.explain.page import write_page
+from farandole.explain import figure as figures
+from farandole.explain.drawing import BLUE, VERMILION, Chart, Drawing, Point
+from farandole.explain.page import Frame, write_page
 from farandole.networks import ACTIVATIONS, activation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
 
 _LAYERS = 20
 _KINK = 0.5  # a slope that changes by more from one point to the next has jumped
@@ -46,7 +49,7 @@ def explain_activations(path: Path) -> None:
 def _draw_or_say_why(curves: pd.DataFrame, path: Path) -> str:
     """The page needs no matplotlib, so it is no error to have none."""
     try:
-        draw(curves, path)
+        draw_picture(curves, path)
     except MissingPackage as error:
         return f"There is no picture of all nine, only the page. {error}"
     return f"The picture: {path}"
@@ -99,10 +102,10 @@ def activation_table() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def draw(curves: pd.DataFrame, path: Path) -> None:
+def draw_picture(curves: pd.DataFrame, path: Path) -> None:
     """Draw every activation with its slope, all on the same scale."""
     names = list(curves["activation"].unique())
-    figure = picture.new_figure(10.5, 9)
+    figure = figures.new_figure(10.5, 9)
     grid = figure.subplots(-(-len(names) // 3), 3, sharex=True, sharey=True)
     for axes, name in zip(grid.flat, names, strict=False):
         _panel(axes, name, curves[curves["activation"] == name])
@@ -114,15 +117,15 @@ def draw(curves: pd.DataFrame, path: Path) -> None:
         "Activations and their slopes: the sigmoid's is never above ¼",
         x=0.01, ha="left", fontsize=14, fontweight="bold",
     )  # fmt: skip
-    picture.save(figure, path)
+    figures.save(figure, path)
 
 
 def _panel(axes: Axes, name: str, curve: pd.DataFrame) -> None:
     a, slope = curve["a"].to_numpy(), curve["slope"].to_numpy().copy()
     slope[1:][np.abs(np.diff(slope)) > _KINK] = np.nan  # a jump is a gap, not a wall
-    picture.tidy(axes)
-    axes.plot(a, curve["value"], color=picture.BLUE, linewidth=2.2, label="f(a)")
-    axes.plot(a, slope, "--", color=picture.VERMILION, linewidth=2, label="f′(a)")
+    figures.tidy(axes)
+    axes.plot(a, curve["value"], color=figures.BLUE, linewidth=2.2, label="f(a)")
+    axes.plot(a, slope, "--", color=figures.VERMILION, linewidth=2, label="f′(a)")
     axes.set_title(f"{name}:  {ACTIVATIONS[name].formula}", fontsize=11)
     axes.set(xlim=(a[0], a[-1]), ylim=(-1.25, 3.25))
 
@@ -141,3 +144,55 @@ def _as_text(table: pd.DataFrame) -> Any:
             *(f"{row[name]:.3g}" for name in ("slope_at_0", "largest_slope", "through_20_layers")),
         )
     return text
+
+
+def activation_frames(curves: pd.DataFrame, table: pd.DataFrame) -> Iterator[Frame]:
+    """Draw each activation.
+
+    Args:
+        curves: what `activation_curves` gives.
+        table: what `activation_table` gives.
+    """
+    for row in table.to_dict("records"):
+        name = row["activation"]
+        curve = curves[curves["activation"] == name]
+        caption = (
+            f"f(a) = {row['formula']}, values in {row['range']}. Its slope is "
+            f"{row['slope_at_0']:.3g} at 0 and {row['largest_slope']:.3g} at most: going back "
+            f"through 20 layers leaves {row['through_20_layers']:.2g} of a gradient, at best."
+        )
+        yield Frame(name, _page_drawing(name, curve), caption)
+
+
+def _page_drawing(name: str, curve: pd.DataFrame) -> Drawing:
+    drawing = Drawing(1600, 640, f"{name} and its slope")
+    chart = Chart(drawing, (120, 1560), (590, 20), (-4, 4), (-1.25, 3.25))
+    chart.axes([(a, _number(a)) for a in range(-4, 5)], [(y, _number(y)) for y in range(-1, 4)])
+    chart.curve([(0, -1.25), (0, 3.25)], "#AAAAAA", thick=2)
+    chart.curve([(-4, 0), (4, 0)], "#AAAAAA", thick=2)
+    chart.curve(_points(curve, "value"), BLUE, thick=8)
+    for piece in _pieces(_points(curve, "slope")):
+        chart.curve(piece, VERMILION, thick=6, dashed=True)
+    for y, words, colour in ((2.9, "f(a)", BLUE), (2.5, "slope f′(a), dashed", VERMILION)):
+        chart.note(-3.8, y, words, colour, anchor="start")
+    return drawing
+
+
+def _number(number: int) -> str:
+    return str(number).replace("-", "−")
+
+
+def _points(curve: pd.DataFrame, column: str) -> list[Point]:
+    """Every other point is enough for a line; those beyond the chart are left out."""
+    pairs = zip(curve["a"].tolist(), curve[column].tolist(), strict=True)
+    return [(a, value) for a, value in list(pairs)[::2] if -1.25 <= value <= 3.25]
+
+
+def _pieces(points: Sequence[Point]) -> list[list[Point]]:
+    """Cut a line where it jumps: a jump is a gap, not a wall."""
+    pieces = [[points[0]]]
+    for before, point in pairwise(points):
+        if abs(point[1] - before[1]) > _KINK:
+            pieces.append([])
+        pieces[-1].append(point)
+    return pieces

@@ -17,7 +17,7 @@ from torch import nn
 
 from farandole.api import train
 from farandole.errors import MissingPackage, TrainingDiverged
-from farandole.explain.variants import VARIANTS, Variant, linear_layers
+from farandole.explain.depth_variants import VARIANTS, Variant, linear_layers
 from farandole.training import DIVERGED, SPOILED
 
 

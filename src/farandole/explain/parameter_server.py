@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from farandole.explain import terminal
+from farandole.explain.chunk_grid import chunk_table
 from farandole.explain.drawing import (
     BLUE,
     GREEN,
@@ -14,16 +16,30 @@ from farandole.explain.drawing import (
     PALE_GREEN,
     VERMILION,
     WHITE,
+    Chart,
     Drawing,
 )
-from farandole.explain.holdings import Holdings, as_sum, execute, letter, own_parts, transfers
 from farandole.explain.limits import check_number
 from farandole.explain.page import Frame, write_page
-from farandole.explain.server_traffic import MOST, traffic_frame, traffic_table
-from farandole.explain.traffic import megabytes
+from farandole.explain.simulation import (
+    BYTES,
+    PartialSums,
+    as_sum,
+    busiest,
+    letter,
+    megabytes,
+    own_parts,
+    simulate,
+    transfers,
+)
 from farandole.parallel import Schedule, Step, schedules
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
 _WIDTH, _HEIGHT = 1600.0, 640.0
+_MOST_WORKERS = 12
 
 
 def explain_parameter_server(
@@ -37,11 +53,11 @@ def explain_parameter_server(
         servers: how many of them are servers too; the values are split among these.
         values: how many numbers of 4 bytes they sum.
     """
-    check_number("workers", workers, 2, MOST)
+    check_number("workers", workers, 2, _MOST_WORKERS)
     check_number("servers", servers, 1, min(4, workers))
     check_number("values", values, servers, 10**12)
     schedule = schedules.parameter_server(workers, servers)
-    history = [(None, own_parts(schedule)), *execute(schedule, own_parts(schedule))]
+    history = [(None, own_parts(schedule)), *simulate(schedule, own_parts(schedule))]
     frames = [_frame(schedule, step, held, values) for step, held in history]
     frames.append(traffic_frame(servers, values))
     title = f"Parameter server: {workers} workers, {servers} server{'s' if servers > 1 else ''}"
@@ -49,7 +65,7 @@ def explain_parameter_server(
     console = terminal.console()
     for frame, (_, held) in zip(frames, history, strict=False):
         console.print(frame.phase, style="bold")
-        console.print(terminal.holdings_table(held, as_sum(workers)))
+        console.print(chunk_table(held, as_sum(workers)))
         console.print(frame.caption + "\n")
     console.print("What the busiest worker sends, a step", style="bold")
     console.print(traffic_table(servers, values))
@@ -85,7 +101,7 @@ def _names(servers: int) -> str:
     return ", ".join(f"chunk {letter(s)} for server {s + 1}" for s in range(servers))
 
 
-def _frame(schedule: Schedule, step: Step | None, held: Holdings, values: int) -> Frame:
+def _frame(schedule: Schedule, step: Step | None, held: PartialSums, values: int) -> Frame:
     drawing = Drawing(_WIDTH, _HEIGHT, _phase(schedule, step))
     if step is not None:
         for sender, receiver, chunk in transfers(step):
@@ -120,7 +136,7 @@ def _spread(schedule: Schedule, client: int) -> float:
     return (client - (schedule.workers - 1) / 2) * 22
 
 
-def _draw_server(drawing: Drawing, schedule: Schedule, held: Holdings, server: int) -> None:
+def _draw_server(drawing: Drawing, schedule: Schedule, held: PartialSums, server: int) -> None:
     parts = held[server][server]
     x, width = _server_x(schedule, server), min(520.0, _WIDTH / schedule.chunks - 30)
     drawing.text(x, 48, f"server {server + 1} (on worker {server + 1})", size=28, bold=True)
@@ -132,7 +148,7 @@ def _draw_server(drawing: Drawing, schedule: Schedule, held: Holdings, server: i
     )  # fmt: skip
 
 
-def _draw_worker(drawing: Drawing, schedule: Schedule, held: Holdings, worker: int) -> None:
+def _draw_worker(drawing: Drawing, schedule: Schedule, held: PartialSums, worker: int) -> None:
     width = min(300.0, _WIDTH / schedule.workers - 26)
     x, height = _worker_x(schedule, worker) - width / 2, 180.0 / schedule.chunks
     name = f"worker {worker + 1}" if schedule.workers < 9 else f"w{worker + 1}"
@@ -145,3 +161,73 @@ def _draw_worker(drawing: Drawing, schedule: Schedule, held: Holdings, worker: i
             edge=GREEN if finished else INK,
             size=34, bold=finished, name=f"worker {worker + 1}, {letter(chunk)}",
         )  # fmt: skip
+
+
+def traffic(servers: int, values: int) -> list[tuple[int, int, int]]:
+    """For each number of workers: the values that the busiest sends, with servers and in a ring.
+
+    >>> traffic(servers=1, values=120)[:2]
+    [(2, 120, 120), (3, 240, 160)]
+    """
+    found = []
+    for workers in range(max(2, servers), _MOST_WORKERS + 1):
+        through_server = busiest(schedules.parameter_server(workers, servers), values)
+        found.append((workers, through_server, busiest(schedules.ring(workers), values)))
+    return found
+
+
+def traffic_frame(servers: int, values: int) -> Frame:
+    """Draw it."""
+    counts = traffic(servers, values)
+    top = counts[-1][1] * 1.12
+    drawing = Drawing(1600, 640, "What the busiest worker sends, by the number of workers")
+    chart = Chart(drawing, (190, 1540), (540, 40), (counts[0][0], _MOST_WORKERS), (0, top))
+    chart.axes(
+        [(workers, str(workers)) for workers, _, _ in counts],
+        [(mark, megabytes(mark)) for mark in round_numbers(counts[-1][1])],
+    )
+    drawing.text(865, 624, "workers", size=28)
+    server = [(float(workers), float(count)) for workers, count, _ in counts]
+    ring_ = [(float(workers), float(count)) for workers, _, count in counts]
+    chart.curve([(counts[0][0], 2 * values), (_MOST_WORKERS, 2 * values)], INK, thick=2)
+    chart.note(_MOST_WORKERS, 2 * values, f"2K = {megabytes(2 * values)}")
+    chart.curve(server, VERMILION, thick=7)
+    chart.curve(ring_, BLUE, thick=7, dashed=True)
+    chart.note(_MOST_WORKERS - 0.9, counts[-1][1], _servers(servers), VERMILION)
+    chart.note(_MOST_WORKERS, values / 4, "ring", BLUE)  # below its line
+    return Frame(
+        "What the busiest worker sends, a step", drawing, _traffic_caption(servers, values)
+    )
+
+
+def round_numbers(most: int) -> list[int]:
+    """Values whose sizes in bytes are round: up to six, from 0 on.
+
+    >>> [megabytes(number) for number in round_numbers(22_000_000)]
+    ['0 B', '20 MB', '40 MB', '60 MB', '80 MB']
+    """
+    size = most * BYTES
+    step = next(s for e in range(20) for s in (10**e, 2 * 10**e, 5 * 10**e) if size / s < 6)
+    return [number // BYTES for number in range(0, size + 1, step)]
+
+
+def traffic_table(servers: int, values: int) -> Table:
+    """The same numbers, to print."""
+    rows = [
+        [str(workers), megabytes(server), megabytes(ring)]
+        for workers, server, ring in traffic(servers, values)
+    ]
+    return terminal.plain_table(["workers", f"  {_servers(servers)}", "      ring"], rows)
+
+
+def _servers(servers: int) -> str:
+    return "server" if servers == 1 else f"{servers} servers"
+
+
+def _traffic_caption(servers: int, values: int) -> str:
+    split = "" if servers == 1 else f" {servers} servers share it, and it grows all the same."
+    return (
+        "A server sends (and receives) more with every worker: its link sets the pace."
+        f"{split} In a ring nobody sends more than 2K, twice the gradient of {megabytes(values)}, "
+        "however many they are."
+    )

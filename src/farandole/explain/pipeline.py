@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from farandole.explain import terminal
@@ -17,9 +19,9 @@ from farandole.explain.drawing import (
 )
 from farandole.explain.limits import check_choice, check_number
 from farandole.explain.page import Frame, write_page
-from farandole.explain.timeline import SCHEDULES, Job, Timeline, run_pipeline
-from farandole.parallel import pipeline_schedule
+from farandole.parallel import Action, pipeline_schedule
 
+SCHEDULES = (*pipeline_schedule.KINDS, "naive")
 _NAMES = {"gpipe": "GPipe", "1f1b": "1F1B", "naive": "Naive model parallelism"}
 _ABOUT = {
     "gpipe": "All forward passes, then all backward ones.",
@@ -45,7 +47,7 @@ def explain_pipeline(
     check_number("micro_batches", micro_batches, 1, min(16, _PASSES - stages))
     check_choice("schedule", schedule, SCHEDULES)
     timeline = run_pipeline(stages, micro_batches, schedule)
-    moments = [0, *sorted({job.end for job in timeline.jobs})]
+    moments = [0, *sorted({timed.end for timed in timeline.actions})]
     frames = [_frame(timeline, time, schedule) for time in moments]
     together = " at once" if schedule == "naive" else ""
     title = f"{_NAMES[schedule]}: {stages} stages, {micro_batches} micro-batches{together}"
@@ -61,21 +63,21 @@ def explain_pipeline(
 
 
 def chart_lines(timeline: Timeline) -> list[str]:
-    """The timeline as text: a line a stage, a column a job's time; dots are bubbles.
+    """The timeline as text: a line a stage, a column an action's time; dots are bubbles.
 
     >>> for line in chart_lines(run_pipeline(2, 2)):
     ...     print(line)
     stage 1 F0 F1 .. .. B0 B1
     stage 2 .. F0 F1 B0 B1 ..
     """
-    width = max(len(job.label()) for job in timeline.jobs)
-    unit = timeline.jobs[0].end  # all jobs take the same time, and the first begins at once
+    width = max(len(timed.label()) for timed in timeline.actions)
+    unit = timeline.actions[0].end  # all actions take the same time, and the first begins at once
     lines = []
     for stage in range(timeline.stages):
         cells = ["." * width] * (timeline.end // unit)
-        for job in timeline.jobs:
-            if job.stage == stage:
-                cells[job.start // unit] = f"{job.label():<{width}}"
+        for timed in timeline.actions:
+            if timed.stage == stage:
+                cells[timed.start // unit] = f"{timed.label():<{width}}"
         lines.append(f"stage {stage + 1} " + " ".join(cells))
     return lines
 
@@ -100,9 +102,9 @@ def _frame(timeline: Timeline, time: int, schedule: str) -> Frame:
     drawing.text(_RIGHT + 96, 30, "activations", "kept", size=26, bold=True)
     for stage in range(timeline.stages):
         _draw_stage(drawing, timeline, stage, time)
-    for job in timeline.jobs:
-        if job.end <= time:
-            _draw_job(drawing, timeline, job, job.end == time)
+    for timed in timeline.actions:
+        if timed.end <= time:
+            _draw_action(drawing, timeline, timed, timed.end == time)
     x = _x(timeline, time)
     drawing.line([(x, 60), (x, _HEIGHT - 46)], colour=INK, thick=3, dashed=True)
     drawing.text(_LEFT, _HEIGHT - 12, "time →", size=26, anchor="start")
@@ -116,7 +118,9 @@ def _caption(timeline: Timeline, time: int, schedule: str) -> str:
             f"{_ABOUT[schedule]} F is a forward pass (blue), B a backward one (orange); the number "
             "is the micro-batch. Hatched grey is a bubble: the stage waits."
         )
-    busy = sorted({job.stage + 1 for job in timeline.jobs if job.start < time <= job.end})
+    busy = sorted(
+        {timed.stage + 1 for timed in timeline.actions if timed.start < time <= timed.end}
+    )
     names = ", ".join(map(str, busy))
     words = f"Stage{'s' if len(busy) > 1 else ''} {names} at work"
     return f"{words}, {timeline.stages - len(busy)} waiting."
@@ -148,15 +152,105 @@ def _draw_stage(drawing: Drawing, timeline: Timeline, stage: int, time: int) -> 
     )  # fmt: skip
 
 
-def _draw_job(drawing: Drawing, timeline: Timeline, job: Job, is_new: bool) -> None:
-    y, height = _row(timeline, job.stage)
-    x, width = _x(timeline, job.start), _x(timeline, job.end) - _x(timeline, job.start)
-    forward = job.action.kind == pipeline_schedule.FORWARD
+def _draw_action(drawing: Drawing, timeline: Timeline, timed: TimedAction, is_new: bool) -> None:
+    y, height = _row(timeline, timed.stage)
+    x, width = _x(timeline, timed.start), _x(timeline, timed.end) - _x(timeline, timed.start)
+    forward = timed.action.kind == pipeline_schedule.FORWARD
     edge = BLUE if forward else VERMILION
     # Where there is little room the colour has to say which pass it is.
-    words = job.label() if width > 48 else str(job.action.micro_batch)
+    words = timed.label() if width > 48 else str(timed.action.micro_batch)
     drawing.box(
         x + 1, y, width - 2, height, words,
         fill=PALE_BLUE if forward else PALE_ORANGE, edge=edge, thick=6 if is_new else 2,
-        size=32, bold=is_new, name=f"stage {job.stage + 1}, {job.action}",
+        size=32, bold=is_new, name=f"stage {timed.stage + 1}, {timed.action}",
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TimedAction:
+    """A stage's work on one micro-batch: or, without micro-batches, on the whole batch."""
+
+    stage: int
+    action: Action
+    start: int
+    end: int
+
+    def label(self) -> str:
+        """F2: forward, micro-batch 2; F0–7: the whole batch, of eight."""
+        length = self.end - self.start
+        return str(self.action) if length == 1 else f"{self.action}–{length - 1}"
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """All of it."""
+
+    stages: int
+    micro_batches: int
+    actions: tuple[TimedAction, ...]
+
+    @property
+    def end(self) -> int:
+        """When the last one is done."""
+        return max(timed.end for timed in self.actions)
+
+    def bubbles(self, stage: int) -> list[tuple[int, int]]:
+        """When a stage has nothing to do."""
+        moments = [(timed.start, timed.end) for timed in self.actions if timed.stage == stage]
+        starts, ends = zip(*sorted(moments), strict=True)
+        gaps = zip((0, *ends), (*starts, self.end), strict=True)
+        return [(start, end) for start, end in gaps if start < end]
+
+    def bubble_share(self) -> float:
+        """Which part of all time is lost to bubbles."""
+        idle = sum(end - start for s in range(self.stages) for start, end in self.bubbles(s))
+        return idle / (self.stages * self.end)
+
+    def kept(self, stage: int, time: int) -> int:
+        """How many micro-batches' activations a stage keeps at a moment.
+
+        They come with the start of a forward pass and go with the end of the backward one.
+        """
+        mine = [timed for timed in self.actions if timed.stage == stage]
+        size = self.micro_batches // (len(mine) // 2)
+        begun = sum(
+            timed.action.kind == pipeline_schedule.FORWARD and timed.start < time for timed in mine
+        )
+        over = sum(
+            timed.action.kind == pipeline_schedule.BACKWARD and timed.end <= time for timed in mine
+        )
+        return size * (begun - over)
+
+    def most_kept(self, stage: int) -> int:
+        """The most of them at once."""
+        return max(self.kept(stage, time) for time in range(self.end + 1))
+
+
+def run_pipeline(stages: int, micro_batches: int, schedule: str = "gpipe") -> Timeline:
+    """Execute a schedule: each action begins when its stage is free and what it needs is there.
+
+    "naive" is a pipeline of a single micro-batch, the whole batch, which takes that much longer.
+
+    >>> timeline = run_pipeline(4, 8)
+    >>> timeline.end, round(timeline.bubble_share(), 3)  # 3 of 11
+    (22, 0.273)
+    >>> run_pipeline(4, 8, "naive").bubble_share()
+    0.75
+    """
+    check_choice("schedule", schedule, SCHEDULES)
+    naive = schedule == "naive"
+    unit = micro_batches if naive else 1
+    orders = pipeline_schedule.pipeline(
+        stages, 1 if naive else micro_batches, "gpipe" if naive else schedule
+    )
+    awaited: dict[tuple[int, Action], list[tuple[int, Action]]] = {}
+    for stage, actions in enumerate(orders):
+        before: list[tuple[int, Action]] = []
+        for action in actions:
+            awaited[stage, action] = [*before, *pipeline_schedule.needs(stage, stages, action)]
+            before = [(stage, action)]
+    ends: dict[tuple[int, Action], int] = {}
+    for key in TopologicalSorter(awaited).static_order():
+        ends[key] = unit + max((ends[other] for other in awaited[key]), default=0)
+    timed = (TimedAction(*key, end - unit, end) for key, end in ends.items())
+    return Timeline(stages, micro_batches, tuple(timed))

@@ -7,11 +7,18 @@ from pathlib import Path
 import numpy as np
 
 from farandole.explain import terminal
-from farandole.explain.grid import draw_grid
-from farandole.explain.holdings import Holdings, as_sum, execute, letter, own_parts
+from farandole.explain.chunk_grid import chunk_table, draw_grid, sent_line
 from farandole.explain.limits import check_number
 from farandole.explain.page import Frame, write_page
-from farandole.explain.traffic import megabytes, sent_by
+from farandole.explain.simulation import (
+    PartialSums,
+    as_sum,
+    letter,
+    megabytes,
+    own_parts,
+    sent_by,
+    simulate,
+)
 from farandole.parallel import Schedule, Step, schedules
 
 
@@ -26,19 +33,19 @@ def explain_ring(path: Path, *, workers: int = 5, values: int = 1_000_000) -> No
     check_number("workers", workers, 2, 12)
     check_number("values", values, workers, 10**12)
     schedule = schedules.ring(workers)
-    history = [(None, own_parts(schedule)), *execute(schedule, own_parts(schedule))]
+    history = [(None, own_parts(schedule)), *simulate(schedule, own_parts(schedule))]
     frames = ring_frames(schedule, history, values)
     write_page(path, f"Ring all-reduce: {workers} workers sum {values:,} values", frames)
     console = terminal.console()
     for frame, (step, held) in zip(frames, history, strict=True):
         console.print(frame.phase, style="bold")
-        console.print(terminal.holdings_table(held, as_sum(workers)))
-        console.print("" if step is None else terminal.sent_line(step) + "\n")
+        console.print(chunk_table(held, as_sum(workers)))
+        console.print("" if step is None else sent_line(step) + "\n")
     console.print(frames[-1].caption)
 
 
 def ring_frames(
-    schedule: Schedule, history: list[tuple[Step | None, Holdings]], values: int
+    schedule: Schedule, history: list[tuple[Step | None, PartialSums]], values: int
 ) -> list[Frame]:
     """Draw what everybody has at first and after each step."""
     frames = []
@@ -61,7 +68,7 @@ def _phase(number: int, workers: int) -> str:
     return f"All-gather, step {number - turns} of {turns}"
 
 
-def _caption(number: int, held: Holdings, values: int, sent: list[int]) -> str:
+def _caption(number: int, held: PartialSums, values: int, sent: list[int]) -> str:
     workers = len(held)
     if number == 0:
         short = f"a 3/{workers} is a chunk a that has 3 workers' parts in it"
@@ -85,7 +92,7 @@ def _caption(number: int, held: Holdings, values: int, sent: list[int]) -> str:
     )
 
 
-def _finished(held: Holdings) -> str:
+def _finished(held: PartialSums) -> str:
     """Who has which whole sum: "worker 1 has b, worker 2 has c"."""
     return ", ".join(
         f"worker {worker + 1} has {letter(chunk)}"

@@ -3,27 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from farandole.explain import terminal
-from farandole.explain.grid import draw_grid
-from farandole.explain.holdings import (
-    Holdings,
-    Words,
-    as_sum,
-    execute,
-    finished_parts,
-    letter,
-    own_parts,
+from farandole.explain.chunk_grid import chunk_table, draw_grid, sent_line
+from farandole.explain.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    PALE_BLUE,
+    PALE_GREEN,
+    PALE_ORANGE,
+    VERMILION,
+    WHITE,
+    Drawing,
 )
 from farandole.explain.limits import check_number
-from farandole.explain.memory_picture import memory_frames, memory_table
 from farandole.explain.page import Frame, write_page
-from farandole.explain.traffic import megabytes, sent_by
+from farandole.explain.simulation import (
+    PartialSums,
+    Words,
+    as_sum,
+    finished_parts,
+    letter,
+    megabytes,
+    own_parts,
+    sent_by,
+    simulate,
+)
 from farandole.parallel import Step, schedules
 
-Scene = tuple[str, str, Step | None, Holdings, Words]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+Scene = tuple[str, str, Step | None, PartialSums, Words]
 """A phase, what happens in words, the step, what everybody has after it, and how to call it."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    name: str
+    values: int  # a parameter
+    split_from: int  # the stage of ZeRO that splits it
+    colours: tuple[str, str]
+
+
+_KINDS = (
+    _Kind("parameters", 1, 3, (PALE_BLUE, BLUE)),
+    _Kind("gradients", 1, 2, (PALE_ORANGE, VERMILION)),
+    _Kind("optimizer state", 2, 1, (PALE_GREEN, GREEN)),  # Adam's two moments
+)
+_NAMES = ("All-reduce: nothing is split", "ZeRO 1", "ZeRO 2", "ZeRO 3")
+_CAPTIONS = (
+    "Every worker keeps everything: parameters, gradients, and the optimizer's state, which is "
+    "two values a parameter with Adam.",
+    "The optimizer's state is split: each worker updates its own shard, then they gather the "
+    "parameters.",
+    "Gradients are split too: a worker needs the sum only of the shard that it updates.",
+    "Parameters are split too: a layer is gathered before it is used, and dropped after. That is "
+    "what the next steps show.",
+)
 
 
 def explain_sharding(path: Path, *, workers: int = 4, values: int = 1_000_000) -> None:
@@ -45,21 +88,21 @@ def explain_sharding(path: Path, *, workers: int = 4, values: int = 1_000_000) -
     console.print(memory_table(workers, values))
     for phase, caption, step, held, words in scenes:
         console.print("\n" + phase, style="bold")
-        console.print(terminal.holdings_table(held, words))
-        console.print(caption if step is None else terminal.sent_line(step))
+        console.print(chunk_table(held, words))
+        console.print(caption if step is None else sent_line(step))
 
 
 def _scenes(workers: int) -> Iterator[Scene]:
     """One layer of ZeRO 3, from its parameters in shards to its gradient in shards."""
     gather, scatter = schedules.all_gather(workers), schedules.scatter_reduce(workers)
-    *_, (_, summed) = execute(scatter, own_parts(scatter))
+    *_, (_, summed) = simulate(scatter, own_parts(scatter))
     shards = finished_parts(summed)  # who ends with which sum keeps those parameters as well
     yield (
         "One layer: its parameters are in shards",
         "Nobody has the whole layer: worker 1 keeps chunk b, worker 2 the next one, and so on.",
         None, shards, _parameters,
     )  # fmt: skip
-    for number, (step, held) in enumerate(execute(gather, shards), 1):
+    for number, (step, held) in enumerate(simulate(gather, shards), 1):
         words = (
             "Before a layer is used, its shards go round: each worker passes on what it got last."
         )
@@ -70,7 +113,7 @@ def _scenes(workers: int) -> Iterator[Scene]:
         "parameters that are not its own. a1 is worker 1's gradient of chunk a.",
         None, own_parts(scatter), as_sum(workers),
     )  # fmt: skip
-    for number, (step, held) in enumerate(execute(scatter, own_parts(scatter)), 1):
+    for number, (step, held) in enumerate(simulate(scatter, own_parts(scatter)), 1):
         words = (
             "Each worker sends one chunk to its right neighbour and adds what comes from the left."
         )
@@ -97,3 +140,74 @@ def _layer_frames(scenes: list[Scene], workers: int, values: int) -> Iterator[Fr
             sent = [before + now for before, now in zip(sent, more, strict=True)]
         below = [megabytes(count) for count in sent]
         yield Frame(phase, draw_grid(held, step, words, below, phase), caption)
+
+
+def kept_values(workers: int, values: int, stage: int, worker: int) -> int:
+    """How many values a worker keeps at a stage of ZeRO (0: nothing is split).
+
+    >>> [kept_values(4, 100, stage, 0) for stage in range(4)]
+    [400, 250, 175, 100]
+    """
+    start, end = schedules.scatter_reduce(workers).bounds(values)[_shard(workers, worker)]
+    return sum(
+        kind.values * (end - start if stage >= kind.split_from else values) for kind in _KINDS
+    )
+
+
+def memory_table(workers: int, values: int) -> Table:
+    """What the worker that keeps most keeps, to print."""
+    rows = []
+    for stage, name in enumerate(_NAMES):
+        most = max(kept_values(workers, values, stage, worker) for worker in range(workers))
+        split = [kind.name for kind in _KINDS if stage >= kind.split_from]
+        rows.append([name.partition(":")[0], megabytes(most), ", ".join(split) or "–"])
+    return terminal.plain_table(["", "  a worker", "  split"], rows)
+
+
+def memory_frames(workers: int, values: int) -> Iterator[Frame]:
+    """Draw it, stage by stage."""
+    for stage, name in enumerate(_NAMES):
+        phase = f"What each worker keeps. {name}"
+        drawing = Drawing(1600, 640, phase)
+        for worker in range(workers):
+            _draw_worker(drawing, workers, values, stage, worker)
+        for number, kind in enumerate(_KINDS):
+            drawing.box(60 + number * 400, 590, 40, 40, fill=kind.colours[0], edge=kind.colours[1])
+            drawing.text(114 + number * 400, 620, kind.name, size=28, anchor="start")
+        yield Frame(phase, drawing, _CAPTIONS[stage])
+
+
+def _shard(workers: int, worker: int) -> int:
+    """The chunk that a worker keeps: the one whose sum a scatter-reduce leaves with it."""
+    schedule = schedules.scatter_reduce(workers)
+    *_, (_, held) = simulate(schedule, own_parts(schedule))
+    return next(chunk for chunk, parts in enumerate(finished_parts(held)[worker]) if parts)
+
+
+def _draw_worker(drawing: Drawing, workers: int, values: int, stage: int, worker: int) -> None:
+    column = 1520 / workers
+    x, unit = 40 + worker * column, (column - 24) / sum(kind.values for kind in _KINDS)
+    name = f"worker {worker + 1}" if workers < 9 else f"w{worker + 1}"
+    drawing.text(x + (column - 24) / 2, 40, name, size=30, bold=True)
+    for kind in _KINDS:
+        _draw_kind(drawing, x, unit * kind.values, workers, kind, stage, _shard(workers, worker))
+        x += unit * kind.values
+    size = megabytes(kept_values(workers, values, stage, worker))
+    drawing.text(
+        40 + (worker + 0.5) * column - 12, 560, size, size=30 if workers < 9 else 24, bold=True,
+        name=f"worker {worker + 1}, memory",
+    )  # fmt: skip
+
+
+def _draw_kind(
+    drawing: Drawing, x: float, width: float, workers: int, kind: _Kind, stage: int, shard: int
+) -> None:
+    height = 450 / workers
+    for chunk in range(workers):
+        kept = stage < kind.split_from or chunk == shard
+        fill, edge = kind.colours if kept else (WHITE, GREY)
+        drawing.box(
+            x + 2, 64 + chunk * height, width - 4, height - 5,
+            fill=fill, edge=edge if kept else GREY, thick=3 if kept else 1, dashed=not kept,
+        )  # fmt: skip
+    drawing.line([(x + 2, 522), (x + width - 2, 522)], colour=INK, thick=2)

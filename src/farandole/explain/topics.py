@@ -117,7 +117,7 @@ def _check_options(topic: str, options: dict[str, Any], known: tuple[str, ...]) 
         if name in known:
             continue
         if "trace" in known:
-            words = "With a trace only 'steps' can be chosen: the rest is in the recording."
+            words = "With a trace only 'steps' can be chosen: the rest is in the file."
         elif name == "steps" and "steps" in TOPICS[topic].options:
             words = "It goes with a trace."
         else:

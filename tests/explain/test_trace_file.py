@@ -8,7 +8,7 @@ import pytest
 
 from farandole.errors import InputError
 from farandole.explain import explain
-from farandole.explain.recording import read_recording, shares
+from farandole.explain.trace_file import read_trace, shares
 from farandole.parallel.trace import Span, write_trace
 
 
@@ -32,17 +32,17 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_what_was_written_is_read(run: Path) -> None:
-    recording = read_recording(run)
-    assert recording.strategy == "ring"
-    assert [len(spans) for spans in recording.workers] == [15, 15]
-    kinds = [span.kind for span in recording.workers[0][:5]]
+    recorded = read_trace(run)
+    assert recorded.strategy == "ring"
+    assert [len(spans) for spans in recorded.workers] == [15, 15]
+    kinds = [span.kind for span in recorded.workers[0][:5]]
     assert kinds == ["compute", "sum", "send", "wait", "step"]  # what lies within comes after
-    assert recording.workers[0][2].label == "chunk 0 to 1"
-    assert recording.end == pytest.approx(29.5)
+    assert recorded.workers[0][2].label == "chunk 0 to 1"
+    assert recorded.end == pytest.approx(29.5)
 
 
 def test_a_step_ends_when_all_optimizers_have_stepped(run: Path) -> None:
-    assert read_recording(run).steps() == [
+    assert read_trace(run).steps() == [
         (pytest.approx(0), pytest.approx(9.5)),
         (pytest.approx(9), pytest.approx(19.5)),
         (pytest.approx(19), pytest.approx(29.5)),
@@ -50,7 +50,7 @@ def test_a_step_ends_when_all_optimizers_have_stepped(run: Path) -> None:
 
 
 def test_no_time_is_counted_twice(run: Path) -> None:
-    spans = read_recording(run).workers[0]
+    spans = read_trace(run).workers[0]
     wanted = {"compute": 0.5, "sum": 0.1, "send": 0.1, "wait": 0.1, "step": 0.1}
     assert shares(spans, 0, 10) == pytest.approx(wanted)
     assert shares(spans, 6.5, 8.5) == pytest.approx({"sum": 0.5, "wait": 0.25, "step": 0.25})
@@ -58,9 +58,9 @@ def test_no_time_is_counted_twice(run: Path) -> None:
 
 def test_a_run_without_steps_is_one_long_step(tmp_path: Path) -> None:
     write_trace(tmp_path / "run.json", "pipeline", [[], [Span("forward", 5, 7, "F0")]])
-    recording = read_recording(tmp_path / "run.json")
-    assert recording.ranks == (1,)
-    assert recording.steps() == [(0.0, 2.0)]
+    recorded = read_trace(tmp_path / "run.json")
+    assert recorded.ranks == (1,)
+    assert recorded.steps() == [(0.0, 2.0)]
     explain("pipeline", tmp_path, trace=tmp_path / "run.json")
     assert ">F0<" in (tmp_path / "pipeline.html").read_text()
 
@@ -68,7 +68,7 @@ def test_a_run_without_steps_is_one_long_step(tmp_path: Path) -> None:
 def test_between_the_passes_of_a_pipeline_nobody_computes(tmp_path: Path) -> None:
     spans = [Span("compute", 0, 10), Span("forward", 0, 2, "F0"), Span("backward", 7, 9, "B0")]
     write_trace(tmp_path / "run.json", "pipeline", [[*spans, Span("compute", 10, 12)]])
-    (mine,) = read_recording(tmp_path / "run.json").workers
+    (mine,) = read_trace(tmp_path / "run.json").workers
     assert [(span.kind, span.start) for span in mine] == [
         ("wait", 0), ("forward", 0), ("backward", 7), ("compute", 10),
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_what_is_no_trace_is_told(content: str, complaint: str, tmp_path: Path) 
 
 def test_a_folder_is_no_trace(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="There is no trace at"):
-        read_recording(tmp_path)
+        read_trace(tmp_path)
 
 
 def test_the_time_is_printed_and_drawn(

@@ -1,9 +1,11 @@
-"""The drawing of a step: a column a worker, a row a chunk, and an arrow for what is sent."""
+"""A step of a schedule, drawn and printed: what everybody has, and what was sent."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from farandole.explain import terminal
 from farandole.explain.drawing import (
     GREEN,
     GREY,
@@ -14,15 +16,18 @@ from farandole.explain.drawing import (
     WHITE,
     Drawing,
 )
-from farandole.explain.holdings import Holdings, Words, letter, transfers
+from farandole.explain.simulation import PartialSums, Words, letter, transfers
 from farandole.parallel import Step
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 WIDTH, HEIGHT = 1600.0, 640.0
 _MARGIN, _TOP, _BOTTOM = 112.0, 50.0, 50.0
 
 
 def draw_grid(
-    held: Holdings,
+    held: PartialSums,
     step: Step | None,
     words: Words,
     below: Sequence[str],
@@ -62,7 +67,7 @@ def _title(worker: int, workers: int) -> str:
     return f"worker {worker + 1}" if workers < 9 else f"w{worker + 1}"
 
 
-def _cell(held: Holdings, worker: int, chunk: int) -> tuple[float, float, float, float]:
+def _cell(held: PartialSums, worker: int, chunk: int) -> tuple[float, float, float, float]:
     """Where a chunk of a worker is: x, y, width, height."""
     gap = 56.0 if len(held) < 7 else 40.0 if len(held) < 9 else 25.0
     width = (WIDTH - 2 * _MARGIN - gap * (len(held) - 1)) / len(held)
@@ -72,7 +77,7 @@ def _cell(held: Holdings, worker: int, chunk: int) -> tuple[float, float, float,
 
 
 def _draw_chunk(
-    drawing: Drawing, held: Holdings, worker: int, chunk: int, words: str, arrived: bool
+    drawing: Drawing, held: PartialSums, worker: int, chunk: int, words: str, arrived: bool
 ) -> None:
     parts = held[worker][chunk]
     finished = len(parts) == len(held)
@@ -86,7 +91,9 @@ def _draw_chunk(
     )  # fmt: skip
 
 
-def _draw_arrow(drawing: Drawing, held: Holdings, sender: int, receiver: int, chunk: int) -> None:
+def _draw_arrow(
+    drawing: Drawing, held: PartialSums, sender: int, receiver: int, chunk: int
+) -> None:
     x, y, width, height = _cell(held, sender, chunk)
     middle, there = y + height / 2, _cell(held, receiver, chunk)[0]
     thick = 5 if len(held) < 7 else 4
@@ -98,3 +105,20 @@ def _draw_arrow(drawing: Drawing, held: Holdings, sender: int, receiver: int, ch
     drawing.text((x + width + WIDTH) / 2, middle - 14, f"to {receiver + 1}")
     drawing.arrow((6, middle), (there - 4, middle), thick=thick)
     drawing.text(there / 2, middle - 14, f"from {sender + 1}")
+
+
+def chunk_table(held: PartialSums, words: Words) -> Table:
+    """What everybody has: a row a worker, a column a chunk."""
+    rows = []
+    for worker, chunks in enumerate(held):
+        cells = [words(chunk, parts) or "–" for chunk, parts in enumerate(chunks)]
+        # The chunk's name stands on top already: "a 3/8" is "3/8".
+        rows.append([f"W{worker + 1}", *(cell.partition(" ")[2] or cell for cell in cells)])
+    return terminal.plain_table(["", *map(letter, range(len(held[0])))], rows)
+
+
+def sent_line(step: Step) -> str:
+    """What a step sends, to print: "sent: a 1→2, b 2→3"."""
+    return "sent: " + ", ".join(
+        f"{letter(chunk)} {sender + 1}→{to + 1}" for sender, to, chunk in transfers(step)
+    )

@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from farandole.errors import InputError
-from farandole.explain.pipeline import chart_lines
-from farandole.explain.timeline import SCHEDULES, Timeline, run_pipeline
+from farandole.explain.pipeline import SCHEDULES, Timeline, chart_lines, run_pipeline
 from farandole.parallel.pipeline_schedule import needs
 
 SIZES = [(2, 1), (2, 8), (4, 8), (3, 5), (8, 16)]
@@ -16,12 +15,12 @@ SIZES = [(2, 1), (2, 8), (4, 8), (3, 5), (8, 16)]
 @pytest.mark.parametrize(("stages", "micro_batches"), SIZES)
 def test_nothing_begins_before_it_can(stages: int, micro_batches: int, schedule: str) -> None:
     timeline = run_pipeline(stages, micro_batches, schedule)
-    when = {(job.stage, job.action): job for job in timeline.jobs}
-    for job in timeline.jobs:
-        for key in needs(job.stage, stages, job.action):
-            assert when[key].end <= job.start
+    when = {(timed.stage, timed.action): timed for timed in timeline.actions}
+    for timed in timeline.actions:
+        for key in needs(timed.stage, stages, timed.action):
+            assert when[key].end <= timed.start
     for stage in range(stages):
-        mine = sorted((j.start, j.end) for j in timeline.jobs if j.stage == stage)
+        mine = sorted((j.start, j.end) for j in timeline.actions if j.stage == stage)
         assert all(before[1] <= after[0] for before, after in pairwise(mine))
         assert sum(end - start for start, end in mine) == 2 * micro_batches
 
@@ -47,8 +46,8 @@ def test_naive_leaves_all_but_one_stage_idle() -> None:
 def kept_by_walking(timeline: Timeline, stage: int) -> int:
     """Go through a stage's passes in order: one more with each forward, one less with each back."""
     most = now = 0
-    for job in sorted((j for j in timeline.jobs if j.stage == stage), key=lambda j: j.start):
-        now += 1 if job.action.kind == "forward" else -1
+    for timed in sorted((j for j in timeline.actions if j.stage == stage), key=lambda j: j.start):
+        now += 1 if timed.action.kind == "forward" else -1
         most = max(most, now)
     return most
 

@@ -1,4 +1,4 @@
-"""A recording: what the workers of a real run did and when, read from the file of a trace."""
+"""A recorded run: what the workers of a real run did and when, read from the file of a trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AGAIN = "Record one with farandole.train(…, trace='run.json')."
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordedRun:
     """All spans of a run, by worker; seconds from its beginning."""
 
     strategy: str
@@ -48,10 +48,10 @@ class Recording:
         ]
 
 
-def read_recording(path: str | os.PathLike[str]) -> Recording:
+def read_trace(path: str | os.PathLike[str]) -> RecordedRun:
     """Read what `farandole.train(trace=...)` has written.
 
-    >>> read_recording("no-such-run.json")
+    >>> read_trace("no-such-run.json")
     Traceback (most recent call last):
     ...
     farandole.errors.InputError: There is no trace at 'no-such-run.json'. Record one with ...
@@ -73,7 +73,7 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     about = found.get("otherData")
     strategy = str(about.get("strategy", "")) if isinstance(about, dict) else ""
     workers = _by_worker(spans)
-    return Recording(strategy or "unknown strategy", tuple(workers), tuple(workers.values()))
+    return RecordedRun(strategy or "unknown strategy", tuple(workers), tuple(workers.values()))
 
 
 def _spans(name: str, events: Iterable[Any]) -> list[tuple[int, Span]]:

@@ -9,7 +9,7 @@ import pytest
 
 from farandole.errors import InputError
 from farandole.explain import explain
-from farandole.explain.graph import regression_graph
+from farandole.explain.backprop import regression_graph
 
 X, BETA, Y = np.array([1.0, -2.0, 0.5]), np.array([3.0, 0.25, -1.0]), 0.75
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.explain.server_traffic import traffic, traffic_frame
+from farandole.explain.parameter_server import traffic, traffic_frame
 
 K = 27_720  # can be divided by all numbers of workers
 

@@ -1,4 +1,4 @@
-"""Holdings: whose parts are in the chunks that each worker has, while a schedule is executed.
+"""A schedule, simulated: whose parts are in each worker's chunks, and what everybody sends.
 
 No numbers are added here. A chunk is the set of workers whose parts went into it.
 """
@@ -8,21 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from string import ascii_lowercase
 
-from farandole.parallel import Schedule, Step
+import numpy as np
 
-Holdings = tuple[tuple[frozenset[int], ...], ...]
+from farandole.parallel import Schedule, Step, schedules
+
+PartialSums = tuple[tuple[frozenset[int], ...], ...]
 """By worker, then by chunk: whose parts are in it. Empty: the worker doesn't have it."""
 
 Words = Callable[[int, frozenset[int]], str]
 """What to write into a chunk: its number, and whose parts are in it."""
 
 
-def own_parts(schedule: Schedule) -> Holdings:
+def own_parts(schedule: Schedule) -> PartialSums:
     """Everybody has a part of every chunk: what a sum begins with."""
     return tuple((frozenset([worker]),) * schedule.chunks for worker in range(schedule.workers))
 
 
-def finished_parts(held: Holdings) -> Holdings:
+def finished_parts(held: PartialSums) -> PartialSums:
     """Leave to each worker only the chunks that have everybody's parts in them."""
     everybody = frozenset(range(len(held)))
     return tuple(
@@ -30,12 +32,12 @@ def finished_parts(held: Holdings) -> Holdings:
     )
 
 
-def execute(schedule: Schedule, start: Holdings) -> Iterator[tuple[Step, Holdings]]:
+def simulate(schedule: Schedule, start: PartialSums) -> Iterator[tuple[Step, PartialSums]]:
     """Each step of a schedule, and what everybody has after it.
 
     >>> from farandole.parallel.schedules import ring
     >>> schedule = ring(3)
-    >>> *_, (step, held) = execute(schedule, own_parts(schedule))
+    >>> *_, (step, held) = simulate(schedule, own_parts(schedule))
     >>> {chunk for chunks in held for chunk in chunks} == {frozenset({0, 1, 2})}
     True
     """
@@ -45,7 +47,7 @@ def execute(schedule: Schedule, start: Holdings) -> Iterator[tuple[Step, Holding
         yield step, held
 
 
-def _after(step: Step, held: Holdings) -> Holdings:
+def _after(step: Step, held: PartialSums) -> PartialSums:
     now = [list(chunks) for chunks in held]
     for sender, receiver, chunk in transfers(step):
         coming = held[sender][chunk]  # as it was: the transfers of a step don't see each other
@@ -81,3 +83,49 @@ def as_sum(workers: int) -> Words:
         return f"{letter(chunk)} {len(parts)}/{workers}"
 
     return words
+
+
+BYTES = 4  # of a value: gradients are single precision
+
+
+def sent_by(schedule: Schedule, step: Step, values: int) -> schedules.Array:
+    """How many values each worker sends in a step."""
+    return _counted(schedule, step.senders, step.chunks, values)
+
+
+def received_by(schedule: Schedule, step: Step, values: int) -> schedules.Array:
+    """How many values each worker receives in a step."""
+    return _counted(schedule, step.receivers, step.chunks, values)
+
+
+def busiest(schedule: Schedule, values: int) -> int:
+    """How many values the worker that sends most sends.
+
+    >>> from farandole.parallel.schedules import parameter_server, ring
+    >>> busiest(ring(5), 10), busiest(parameter_server(5), 10)
+    (16, 40)
+    """
+    return int(np.max(sum(sent_by(schedule, step, values) for step in schedule.steps())))
+
+
+def megabytes(values: int) -> str:
+    """The size of so many values.
+
+    >>> megabytes(1_600_000), megabytes(100)
+    ('6.4 MB', '400 B')
+    """
+    size = float(values * BYTES)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            return f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
+        size /= 1000
+    raise AssertionError(unit)
+
+
+def _counted(
+    schedule: Schedule, places: schedules.Array, chunks: schedules.Array, values: int
+) -> schedules.Array:
+    lengths = np.array([end - start for start, end in schedule.bounds(values)])
+    total = np.zeros(schedule.workers, np.int64)
+    np.add.at(total, places, lengths[chunks])
+    return total

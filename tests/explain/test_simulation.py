@@ -3,8 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.explain.holdings import Holdings, as_sum, execute, finished_parts, own_parts
-from farandole.explain.traffic import received_by, sent_by
+from farandole.explain.simulation import (
+    PartialSums,
+    as_sum,
+    finished_parts,
+    own_parts,
+    received_by,
+    sent_by,
+    simulate,
+)
 from farandole.parallel.schedules import (
     Schedule,
     Step,
@@ -35,14 +42,14 @@ def executed_on_numbers(schedule: Schedule) -> list[np.ndarray]:
     return history
 
 
-def as_numbers(held: Holdings) -> np.ndarray:
+def as_numbers(held: PartialSums) -> np.ndarray:
     return np.array([[sum(2**part for part in parts) for parts in chunks] for chunks in held])
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: f"{s.name} {s.workers} {s.chunks}")
 def test_sets_of_parts_are_what_numbers_come_to(schedule: Schedule) -> None:
     wanted = executed_on_numbers(schedule)
-    found = [as_numbers(held) for _, held in execute(schedule, own_parts(schedule))]
+    found = [as_numbers(held) for _, held in simulate(schedule, own_parts(schedule))]
     np.testing.assert_array_equal(found, wanted)
     assert (found[-1] == 2**schedule.workers - 1).all()  # everybody has everything
 
@@ -52,16 +59,16 @@ def test_a_part_that_would_be_added_twice_is_noticed() -> None:
     step = Step(one, two, np.array([0]), adds=True)
     wrong = Schedule("wrong", 2, 1, lambda: iter([step, step]))
     with pytest.raises(AssertionError):
-        list(execute(wrong, own_parts(wrong)))
+        list(simulate(wrong, own_parts(wrong)))
 
 
 def test_shards_are_what_scatter_reduce_leaves_and_all_gather_begins_with() -> None:
     schedule = scatter_reduce(4)
-    *_, (_, held) = execute(schedule, own_parts(schedule))
+    *_, (_, held) = simulate(schedule, own_parts(schedule))
     shards = finished_parts(held)
     kept = [[chunk for chunk, parts in enumerate(chunks) if parts] for chunks in shards]
     assert kept == [[1], [2], [3], [0]]
-    *_, (_, gathered) = execute(all_gather(4), shards)
+    *_, (_, gathered) = simulate(all_gather(4), shards)
     assert {parts for chunks in gathered for parts in chunks} == {frozenset(range(4))}
 
 
