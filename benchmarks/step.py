@@ -123,10 +123,10 @@ def synchronized(name: str) -> Times:
     optimizer = torch.optim.Adam(network.parameters(), fused=True)
 
     def step(x: torch.Tensor, y: torch.Tensor) -> None:
-        sync.begin()
+        sync.zero_grad()
         loss = nn.functional.cross_entropy(network(x), y, reduction="sum")
         loss.backward()
-        sync.finish(Totals(float(loss.detach()), float(len(x))))
+        sync.reduce_gradients(Totals(float(loss.detach()), float(len(x))))
         sync.step(optimizer)
 
     found = timed_steps(name, step, BATCH // WORKERS)

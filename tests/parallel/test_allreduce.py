@@ -25,8 +25,8 @@ def test_gradients_are_views_of_one_buffer() -> None:
 
 def test_a_count_of_rows_survives_a_network_in_half_precision() -> None:
     sync = AllReduce().attach(nn.Linear(2, 2, dtype=torch.bfloat16), World())
-    sync.begin()
-    assert sync.finish(Totals(0.5, 16_777_215.0)).weight == 16_777_215
+    sync.zero_grad()
+    assert sync.reduce_gradients(Totals(0.5, 16_777_215.0)).weight == 16_777_215
 
 
 def test_an_unknown_strategy() -> None:

@@ -49,11 +49,11 @@ def _gradients(strategy: AllReduce, passes: int) -> tuple[list[torch.Tensor], in
     network = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(6)))
     sync = strategy.attach(network, world)
     count = 0 if world.rank == world.size - 1 else passes
-    sync.begin(count)
+    sync.zero_grad(count)
     for number in range(count):
         torch.manual_seed(100 * world.rank + number)
         network(torch.randn(4, 16)).square().sum().backward()
-    sync.finish(Totals(0.0, 4.0 * count))
+    sync.reduce_gradients(Totals(0.0, 4.0 * count))
     found = [p.grad.clone() for p in network.parameters() if p.grad is not None]
     sent = sync.sent
     sync.close()

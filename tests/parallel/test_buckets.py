@@ -10,8 +10,8 @@ from torch import nn
 from farandole.parallel.base import Totals
 from farandole.parallel.buckets import cut
 from farandole.parallel.flat import FlatGradients
-from farandole.parallel.normalization import SynchronizedBatchNorm
 from farandole.parallel.summation import Collective
+from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.world import World
 
 
@@ -51,7 +51,7 @@ def _learn(sync: FlatGradients, rows: torch.Tensor) -> None:
 
 
 def _finished(sync: FlatGradients, rows: torch.Tensor) -> Totals:
-    return sync.finish(Totals(1.0, float(len(rows))))
+    return sync.reduce_gradients(Totals(1.0, float(len(rows))))
 
 
 def _expected(rows: torch.Tensor) -> list[torch.Tensor]:
@@ -77,7 +77,7 @@ def test_sums_start_in_the_backward_pass_and_give_the_mean() -> None:
     sync, summation = _attached(_network())
     for _ in range(2):
         summation.started.clear()
-        sync.begin()
+        sync.zero_grad()
         _learn(sync, rows)
         # The last layers' first; the first layer's waits for the totals, four more numbers.
         assert summation.started == [5 + 20, 20]
@@ -90,7 +90,7 @@ def test_sums_start_in_the_backward_pass_and_give_the_mean() -> None:
 def test_nothing_starts_before_the_last_pass() -> None:
     rows = torch.randn(6, 4)
     sync, summation = _attached(_network())
-    sync.begin(3)
+    sync.zero_grad(3)
     for part in rows.split(2):
         assert summation.started == []
         _learn(sync, part)
@@ -101,24 +101,24 @@ def test_nothing_starts_before_the_last_pass() -> None:
 
 def test_a_worker_without_rows_starts_the_same_sums_in_the_same_order() -> None:
     sync, summation = _attached(_network())
-    sync.begin()
+    sync.zero_grad()
     _learn(sync, torch.ones(1, 4))
     _finished(sync, torch.ones(1, 4))
     usual = list(summation.started)
     summation.started.clear()
-    sync.begin(0)
-    sync.finish(Totals(0.0, 0.0))
+    sync.zero_grad(0)
+    sync.reduce_gradients(Totals(0.0, 0.0))
     assert summation.started == usual
 
 
 def test_an_unused_parameter_holds_up_what_comes_after_it_but_not_for_ever() -> None:
     network = _network()
     sync, summation = _attached(network)
-    sync.begin()
+    sync.zero_grad()
     usual = network[3]
     network[:3](torch.ones(2, 4)).sum().backward()  # without the last layer
     assert summation.started == []
-    sync.finish(Totals(1.0, 2.0))
+    sync.reduce_gradients(Totals(1.0, 2.0))
     assert sum(summation.started) == 65 + 4
     assert usual.weight.grad.eq(0).all()
     assert network[0].weight.grad.ne(0).any()
@@ -129,14 +129,14 @@ def test_frozen_parameters_are_in_no_bucket_until_a_refresh() -> None:
     network = _network()
     network[:2].requires_grad_(False)
     sync, summation = _attached(network)
-    sync.begin()
+    sync.zero_grad()
     _learn(sync, rows)
     _finished(sync, rows)
     assert sum(summation.started) == 25 + 4
     network.requires_grad_(True)
-    sync.refresh()
+    sync.update_trainable()
     summation.started.clear()
-    sync.begin()
+    sync.zero_grad()
     _learn(sync, rows)
     _finished(sync, rows)
     assert sum(summation.started) == 65 + 4
@@ -146,7 +146,7 @@ def test_frozen_parameters_are_in_no_bucket_until_a_refresh() -> None:
 def test_small_networks_keep_one_sum() -> None:
     rows = torch.randn(3, 4)
     sync, summation = _attached(_network(), most=25 << 20)
-    sync.begin()
+    sync.zero_grad()
     _learn(sync, rows)
     assert summation.started == []
     _finished(sync, rows)
@@ -168,7 +168,7 @@ def test_each_dtype_has_buckets_of_its_own() -> None:
     rows = torch.randn(3, 4)
     network = Mixed()
     sync, summation = _attached(network, most=16)
-    sync.begin()
+    sync.zero_grad()
     _learn(sync, rows)
     assert summation.started
     _finished(sync, rows)
@@ -182,7 +182,7 @@ def test_each_dtype_has_buckets_of_its_own() -> None:
 
 def test_a_pass_too_many_is_an_error() -> None:
     sync, _ = _attached(_network())
-    sync.begin(1)
+    sync.zero_grad(1)
     _learn(sync, torch.ones(1, 4))
     with pytest.raises(RuntimeError, match="more backward passes"):
         _learn(sync, torch.ones(1, 4))
@@ -194,7 +194,7 @@ def test_passes_outside_of_an_update_are_nobodys_business() -> None:
     _learn(sync, torch.ones(1, 4))
     assert summation.started == []
     network = sync.network
-    sync.begin()
+    sync.zero_grad()
     sync.close()
     network(torch.ones(1, 4)).sum().backward()
     assert summation.started == []
@@ -203,6 +203,6 @@ def test_passes_outside_of_an_update_are_nobodys_business() -> None:
 def test_collectives_of_a_norm_are_not_mixed_with_those_of_buckets() -> None:
     norm = SynchronizedBatchNorm.like(nn.BatchNorm1d(4))
     sync, summation = _attached(nn.Sequential(nn.Linear(4, 4), norm, nn.Linear(4, 4)), most=16)
-    sync.begin()
-    sync.finish(Totals(1.0, 1.0))
+    sync.zero_grad()
+    sync.reduce_gradients(Totals(1.0, 1.0))
     assert len(summation.started) == 1

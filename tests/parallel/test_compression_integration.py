@@ -42,9 +42,9 @@ def _reduced(size: int, workers: int) -> int:
 def _bytes_of_an_update(strategy: Strategy, world: World) -> int:
     network = nn.Linear(50, 41)
     sync = strategy.attach(network, world)
-    sync.begin()
+    sync.zero_grad()
     network(torch.ones(3, 50)).sum().backward()
-    sync.finish(Totals(1.0, 3.0))
+    sync.reduce_gradients(Totals(1.0, 3.0))
     return sync.sent
 
 
@@ -54,17 +54,17 @@ def _check_thaw(name: str, world: World) -> None:
     network[0].requires_grad_(False)
     sync = AllReduce(compression=name).attach(network, world)
     for _ in range(2):
-        sync.begin()
+        sync.zero_grad()
         hidden = network[0](torch.full((1, 30), 1.0 + world.rank))
         network[1](hidden.double()).sum().backward()
-        totals = sync.finish(Totals(1.0, 1.0))
+        totals = sync.reduce_gradients(Totals(1.0, 1.0))
         assert totals == Totals(float(world.size), float(world.size))
         bias = network.get_parameter("1.bias").grad
         if name != "topk":
             torch.testing.assert_close(bias, torch.ones(1).double(), rtol=0.01, atol=0)
         assert (network.get_parameter("0.bias").grad is None) == (not hidden.requires_grad)
         network.requires_grad_(True)
-        sync.refresh()
+        sync.update_trainable()
     sync.close()
     assert all(parameter.grad is None for parameter in network.parameters())
 
@@ -74,9 +74,9 @@ def _check_lost_update(name: str, world: World) -> None:
     network = nn.Linear(30, 20)
     sync = AllReduce(compression=name).attach(network, world)
     for value in (torch.nan, 1.0):
-        sync.begin()
+        sync.zero_grad()
         network(torch.full((1, 30), value)).sum().backward()
-        sync.finish(Totals(value, 1.0))
+        sync.reduce_gradients(Totals(value, 1.0))
     assert network.weight.grad is not None
     assert network.weight.grad.isfinite().all()
 
@@ -87,9 +87,9 @@ def _check_few_rows(world: World) -> None:
     sync = AllReduce(compression=TopK(share=0.5)).attach(network, world)
     found = []
     for value, rows in ((1.0, 100), (0.0, 1)):
-        sync.begin()
+        sync.zero_grad()
         network(torch.tensor([[3.0, 2.0]]).mul(value).expand(rows, 2)).sum().backward()
-        sync.finish(Totals(1.0, float(rows)))
+        sync.reduce_gradients(Totals(1.0, float(rows)))
         assert network.weight.grad is not None
         found.append(network.weight.grad[0].clone())
     torch.testing.assert_close(torch.stack(found), torch.tensor([[3.0, 0.0], [0.0, 2.0]]))

@@ -57,9 +57,9 @@ def test_the_outer_step_is_nesterovs() -> None:
     common = inside = np.array([1.0, -2.0])
     velocity = np.zeros(2)
     for update in range(6):
-        sync.begin()
+        sync.zero_grad()
         (parameter.square() / 2).sum().mul(3.0).backward()  # three rows of the same loss
-        sync.finish(Totals(1.0, 3.0))
+        sync.reduce_gradients(Totals(1.0, 3.0))
         sync.step(inner)
         inside = inside - 0.1 * inside
         if update % 2:
@@ -76,15 +76,15 @@ def test_outer_momentum_outlives_a_thaw() -> None:
 
     def update() -> float:
         before = network.get_parameter("1.bias").item()
-        sync.begin()
+        sync.zero_grad()
         network(torch.zeros(1, 2).double()).sum().backward()
-        sync.finish(Totals(0.0, 1.0))
+        sync.reduce_gradients(Totals(0.0, 1.0))
         sync.step(inner)
         return before - network.get_parameter("1.bias").item()
 
     first = update()
     network.requires_grad_(True)
-    sync.refresh()
+    sync.update_trainable()
     still = network.get_parameter("0.weight").clone()
     assert update() == pytest.approx(first * (1 + 0.9 + 0.81) / 1.9)
     assert torch.equal(network.get_parameter("0.weight"), still), "its gradient was zero"
@@ -94,10 +94,10 @@ def test_outer_momentum_outlives_a_thaw() -> None:
 def test_a_loss_that_is_not_finite_moves_nothing() -> None:
     network = nn.Linear(2, 1)
     sync = LocalSGD(every=3).attach(network, World())
-    sync.begin()
-    assert sync.finish(Totals(math.inf, 2.0)) == Totals(0.0, 0.0)
-    assert math.isnan(sync.late().loss)
-    assert sync.late() == Totals(0.0, 0.0), "it was told"
+    sync.zero_grad()
+    assert sync.reduce_gradients(Totals(math.inf, 2.0)) == Totals(0.0, 0.0)
+    assert math.isnan(sync.delayed_totals().loss)
+    assert sync.delayed_totals() == Totals(0.0, 0.0), "it was told"
 
 
 def test_an_epoch_without_rows_moves_nothing() -> None:
@@ -105,13 +105,13 @@ def test_an_epoch_without_rows_moves_nothing() -> None:
     network = nn.Linear(2, 1)
     sync = DiLoCo().attach(network, World())
     inner = torch.optim.SGD(network.parameters(), lr=0.1)
-    sync.begin()
+    sync.zero_grad()
     network(torch.ones(1, 2)).sum().backward()
-    sync.finish(Totals(1.0, 1.0))
+    sync.reduce_gradients(Totals(1.0, 1.0))
     sync.step(inner)
-    sync.settle(1)
+    sync.end_epoch(1)
     before = network.weight.detach().clone()
-    sync.begin()
-    sync.finish(Totals(0.0, 0.0))
-    sync.settle(0)
+    sync.zero_grad()
+    sync.reduce_gradients(Totals(0.0, 0.0))
+    sync.end_epoch(0)
     assert torch.equal(network.weight, before)

@@ -41,12 +41,12 @@ class _Impatient(SilentLink):
 
 def _update(sync: Synchronizer, optimizer: torch.optim.Optimizer, mine: Totals) -> Totals:
     """As the training loop does it."""
-    sync.begin()
+    sync.zero_grad()
     if mine.weight:
         network = sync.network
         assert isinstance(network, nn.Linear)
         network(torch.full((int(mine.weight), 3), 1.0 + sync.world.rank)).square().sum().backward()
-    totals = sync.finish(mine)
+    totals = sync.reduce_gradients(mine)
     if totals.weight > 0 and math.isfinite(totals.loss):
         sync.step(optimizer)
     return totals
@@ -73,10 +73,10 @@ def _check_meetings(world: World) -> None:
     assert found == [ALONE, ALONE, MET, ALONE, ALONE, MET, ALONE]
     outer = 2 * (world.size - 1) * 8 * 4 // world.size + 2 * (world.size - 1) * 5 * 8 // world.size
     assert sent == [0, 0, 0, outer, outer, outer, 2 * outer, 2 * outer]
-    sync.settle(3)
+    sync.end_epoch(3)
     assert _is_common(network)
     assert sync.sent == 3 * outer
-    sync.settle(3)
+    sync.end_epoch(3)
     assert sync.sent == 3 * outer, "nobody has moved"
 
 
@@ -96,9 +96,9 @@ def _check_wishes(world: World) -> None:
     assert found[1].weight == (0.0 if last else 1.0)
     assert [math.isfinite(totals.loss) for totals in found] == [True, True, False, True]
     assert _is_common(network), "an outer step that was put off comes with the next update"
-    assert sync.late() == Totals(0.0, 0.0)
+    assert sync.delayed_totals() == Totals(0.0, 0.0)
     _update(sync, optimizer, replace(lost, interrupted=last))
-    late = sync.late()
+    late = sync.delayed_totals()
     assert math.isnan(late.loss)
     assert late.interrupted
     assert not late.expired

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from farandole import TrainingResult, networks
 from farandole.data.drive import Drive
 from farandole.engines import inline
-from farandole.parallel.normalization import synchronize
+from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
 from farandole.training import FeaturesCached
 from farandole.training import cached as caching
 from farandole.training.freezing import Frozen
@@ -315,7 +315,7 @@ def test_a_norm_over_all_workers_is_not_tried_out() -> None:
     """It would wait for a worker that has no rows to try it with."""
     network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3))
     assert len(partings(network, Frozen.of(network, ["0"]))) == 2
-    joint = synchronize(network, World(size=2))
+    joint = convert_sync_batch_norm(network, World(size=2))
     (only,) = partings(joint, Frozen.of(joint, ["0"]))
     assert joint[1] in only.tail.modules()
     assert len(partings(joint, Frozen.of(joint, ["0", "1"]))) == 2

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from farandole.parallel.normalization import synchronize
+from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
 from farandole.training.norms import Norms
 from farandole.world import World
 
@@ -65,7 +65,7 @@ def test_no_rows_at_all() -> None:
 
 
 def test_norms_over_all_workers_are_left_alone() -> None:
-    joint = synchronize(nn.Sequential(nn.BatchNorm1d(3)), World(size=2))
+    joint = convert_sync_batch_norm(nn.Sequential(nn.BatchNorm1d(3)), World(size=2))
     norms = Norms(joint)
     assert norms.are_joint
     with norms.at_rest():

@@ -24,7 +24,7 @@ from farandole.artifact import Signature
 from farandole.data import Columns
 from farandole.data.shards import KEY, Storage, write_shard
 from farandole.errors import InputError
-from farandole.parallel.normalization import synchronize
+from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
 from farandole.ragged import Ragged
 from farandole.training import losses
 from farandole.training.metrics import Tally
@@ -241,7 +241,9 @@ def test_rows_that_stand_in_for_none_count_for_nothing() -> None:
 
 
 def test_norms_over_all_workers_get_no_rows_at_all() -> None:
-    network = synchronize(nn.Sequential(nn.Flatten(1), nn.BatchNorm1d(4)), World(size=2)).eval()
+    network = convert_sync_batch_norm(
+        nn.Sequential(nn.Flatten(1), nn.BatchNorm1d(4)), World(size=2)
+    ).eval()
     stepper, seen = Stepper(network, losses.resolve("cross_entropy"), "float32", "cpu"), []
     stepper.join(pictures(2))
     network.register_forward_hook(lambda module, rows, output: seen.append(len(output)))

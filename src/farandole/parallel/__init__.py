@@ -7,13 +7,12 @@ from collections.abc import Callable
 from farandole.errors import InputError, suggestion
 from farandole.parallel import buckets, description, pipeline_schedule, schedules, trace
 from farandole.parallel.allreduce import AllReduce
-from farandole.parallel.base import Strategy, Synchronizer, Totals, local_part, start_alike
+from farandole.parallel.base import Strategy, Synchronizer, Totals, broadcast_state, local_part
 from farandole.parallel.compression import Compression, Half, PowerSGD, TopK
 from farandole.parallel.compression.powersgd import as_matrix
 from farandole.parallel.hybrid import Hybrid
 from farandole.parallel.local_sgd import DiLoCo, LocalSGD
-from farandole.parallel.normalization import SynchronizedBatchNorm, synchronize
-from farandole.parallel.pipeline.pipe import Pipe
+from farandole.parallel.pipeline.pipe import StageRunner
 from farandole.parallel.pipeline.strategy import Naive, Pipeline
 from farandole.parallel.pipeline_schedule import Action
 from farandole.parallel.ring import Ring
@@ -21,6 +20,7 @@ from farandole.parallel.schedules import Schedule, Step
 from farandole.parallel.server.strategy import ParameterServer
 from farandole.parallel.sharded.strategy import Sharded
 from farandole.parallel.summation import Collective, Summation
+from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm, convert_sync_batch_norm
 from farandole.parallel.trace import Span
 
 __all__ = [
@@ -34,13 +34,13 @@ __all__ = [
     "LocalSGD",
     "Naive",
     "ParameterServer",
-    "Pipe",
     "Pipeline",
     "PowerSGD",
     "Ring",
     "Schedule",
     "Sharded",
     "Span",
+    "StageRunner",
     "Step",
     "Strategy",
     "Summation",
@@ -49,14 +49,14 @@ __all__ = [
     "TopK",
     "Totals",
     "as_matrix",
+    "broadcast_state",
     "buckets",
+    "convert_sync_batch_norm",
     "description",
     "local_part",
     "pipeline_schedule",
     "resolve",
     "schedules",
-    "start_alike",
-    "synchronize",
     "trace",
 ]
 

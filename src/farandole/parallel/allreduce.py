@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel.base import Synchronizer, start_alike
+from farandole.parallel.base import Synchronizer, broadcast_state
 from farandole.parallel.compression import CompressedGradients, Compression, resolve
 from farandole.parallel.flat import FlatGradients
 from farandole.parallel.transport import check_transport, choose
@@ -63,7 +63,7 @@ class AllReduce:
 
     def attach(self, network: nn.Module, world: World, example: Sequence[Any] = ()) -> Synchronizer:
         """Copy rank 0's parameters and buffers to all, and lay gradients out flat."""
-        start_alike(network, world)
+        broadcast_state(network, world)
         if self.compression is not None and world.size > 1:
             return CompressedGradients(network, world, resolve(self.compression))
         return FlatGradients(network, world, choose(self.transport, world), self.bucket_bytes)

@@ -15,7 +15,7 @@ from farandole.errors import InputError
 from farandole.world import World
 
 if TYPE_CHECKING:
-    from farandole.parallel.pipeline.pipe import Pipe
+    from farandole.parallel.pipeline.pipe import StageRunner
 
 State = dict[str, torch.Tensor]
 
@@ -63,7 +63,7 @@ class Strategy(Protocol):
 
     @property
     def is_exact(self) -> bool:
-        """Whether `finish` gives every worker the mean gradient of all rows, but for rounding."""
+        """Whether gradients are the mean over all workers' rows, but for rounding."""
         ...
 
     @property
@@ -91,12 +91,13 @@ class Strategy(Protocol):
 class Synchronizer(ABC):
     """One network's parameters, kept in step over all workers.
 
-    An update is `begin`, one or more backward passes over sums of row losses, `finish`, and `step`.
-    What stands here suits strategies for which every worker has the whole network.
+    An update is `zero_grad`, one or more backward passes over sums of row losses,
+    `reduce_gradients`, and `step`. What stands here suits strategies for which every worker has
+    the whole network.
     """
 
-    pipe: Pipe | None = None
-    """What rows go through, where the network is parted by layers."""
+    pipeline: StageRunner | None = None
+    """Runs this worker's stage, where the network is split by layers."""
     is_joint: bool = False
     """Whether every worker has to come along in each pass, if need be with no rows at all."""
 
@@ -110,19 +111,19 @@ class Synchronizer(ABC):
         """Bytes of gradients and parameters that this worker has sent to others so far."""
         return 0
 
-    def refresh(self) -> None:
+    def update_trainable(self) -> None:
         """Take note that other parameters than before have `requires_grad`, on all workers."""
         trainable(self.network)
 
-    def adopt(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027 - most need not
-        """See the optimizer that `step` will be called with, before the first update."""
+    def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027 - most need not
+        """Tell which optimizer `step` will be called with, before the first update."""
 
     @abstractmethod
-    def begin(self, passes: int = 1) -> None:
-        """Start an update of so many backward passes: forget old gradients."""
+    def zero_grad(self, passes: int = 1) -> None:
+        """Zero gradients; so many backward passes follow before `reduce_gradients`."""
 
     @abstractmethod
-    def finish(self, mine: Totals) -> Totals:
+    def reduce_gradients(self, mine: Totals) -> Totals:
         """Turn each worker's *sum* of gradients into the global mean, on all of them."""
 
     def clip_norm(self, most: float) -> None:
@@ -130,10 +131,10 @@ class Synchronizer(ABC):
         nn.utils.clip_grad_norm_(self.network.parameters(), most)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Move the parameters, after `finish` and any clipping."""
+        """Move the parameters, after `reduce_gradients` and any clipping."""
         optimizer.step()
 
-    def settle(self, rows: int) -> None:
+    def end_epoch(self, rows: int) -> None:
         """End an epoch with the same parameters and running statistics on all workers.
 
         Of statistics (batch normalisation), each counts by the rows it has seen: a worker without
@@ -142,15 +143,15 @@ class Synchronizer(ABC):
         """
         average_buffers(self.network, self.world, rows)
 
-    def late(self) -> Totals:
-        """What workers have kept to themselves in this epoch, for all to hear at its end.
+    def delayed_totals(self) -> Totals:
+        """Totals of this epoch that workers haven't shared yet, over all workers.
 
-        There is nothing of the kind where all hear everything in each `finish`.
+        Zero where every `reduce_gradients` shares them.
         """
         return Totals(0.0, 0.0)
 
-    def agree(self, reason: str | None) -> str | None:
-        """Why the epoch ended too soon, if it did, for all workers alike."""
+    def agree_on_stop(self, reason: str | None) -> str | None:
+        """Why the epoch ended early, if it did: the same reason on all workers."""
         return reason
 
     def reduce_sums(self, values: torch.Tensor) -> torch.Tensor:
@@ -187,7 +188,7 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return part
 
 
-def start_alike(network: nn.Module, world: World) -> None:
+def broadcast_state(network: nn.Module, world: World) -> None:
     """Copy rank 0's parameters and buffers to all."""
     if world.size > 1:
         for tensor in [*network.parameters(), *network.buffers()]:

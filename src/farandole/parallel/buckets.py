@@ -51,7 +51,7 @@ class Buckets:
     Gradients become ready in nearly, but not exactly the same order on all workers, and not at all
     where there are no rows or where a parameter isn't used. Collectives have to start in one order,
     so a bucket starts only when all before it have. What hasn't started in the backward pass does
-    so in `finish`.
+    so in `reduce_gradients`.
     """
 
     def __init__(self, buckets: Sequence[Bucket], summation: Collective) -> None:
@@ -67,12 +67,12 @@ class Buckets:
             for parameter in bucket.parameters
         ]
 
-    def begin(self, passes: int) -> None:
+    def prepare_for_backward(self, passes: int) -> None:
         """Expect so many gradients of each parameter."""
         self._awaited = [passes * len(bucket.parameters) for bucket in self._buckets]
         self._works.clear()
 
-    def finish(self) -> None:
+    def finalize_backward(self) -> None:
         """Start the rest, and wait for everything."""
         self._awaited = None
         self._start(len(self._buckets))
@@ -92,7 +92,7 @@ class Buckets:
             return
         self._awaited[number] -= 1
         if self._awaited[number] < 0:
-            raise RuntimeError("There are more backward passes than begin(passes) was told.")
+            raise RuntimeError("There are more backward passes than zero_grad(passes) was told.")
         ready = len(self._works)
         while ready < self._early and self._awaited[ready] == 0:
             ready += 1

@@ -13,8 +13,8 @@ from torch import nn
 from farandole.parallel.base import Synchronizer, Totals, trainable
 from farandole.parallel.buckets import Bucket, Buckets, cut
 from farandole.parallel.layout import by_dtype, hold_gradients
-from farandole.parallel.normalization import SynchronizedBatchNorm
 from farandole.parallel.summation import Collective, Summation
+from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.parallel.trace import span
 from farandole.world import World
 
@@ -39,14 +39,14 @@ class FlatGradients(Synchronizer):
         self._summation = summation
         self._bucket_bytes = bucket_bytes
         self._buckets: Buckets | None = None
-        self.refresh()
+        self.update_trainable()
 
     @property
     def sent(self) -> int:
         """As the summation counts it."""
         return self._summation.sent
 
-    def refresh(self) -> None:
+    def update_trainable(self) -> None:
         """Lay out gradients for all parameters that are trainable now."""
         # In the order in which gradients come: the last layer's first.
         groups = by_dtype(reversed(trainable(self.network)))
@@ -56,14 +56,14 @@ class FlatGradients(Synchronizer):
             self._buckets.close()
         self._buckets = self._make_buckets(groups)
 
-    def begin(self, passes: int = 1) -> None:
+    def zero_grad(self, passes: int = 1) -> None:
         """Zero all gradients, and the tail with them."""
         for flat in self._flats.values():
             flat.zero_()
         if self._buckets is not None:
-            self._buckets.begin(passes)
+            self._buckets.prepare_for_backward(passes)
 
-    def finish(self, mine: Totals) -> Totals:
+    def reduce_gradients(self, mine: Totals) -> Totals:
         """Sum over workers, then divide by the global weight."""
         self._tail.copy_(torch.tensor(mine.numbers(), dtype=torch.float64))
         with span("sum"):
@@ -84,7 +84,7 @@ class FlatGradients(Synchronizer):
 
     def _sum(self) -> None:
         if self._buckets is not None:
-            self._buckets.finish()
+            self._buckets.finalize_backward()
             return
         for flat in self._flats.values():
             self._summation.sum_(flat)

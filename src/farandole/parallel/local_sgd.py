@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel.base import start_alike
+from farandole.parallel.base import broadcast_state
 from farandole.parallel.outer import OuterSteps
 from farandole.world import World
 
@@ -65,7 +65,7 @@ class LocalSGD:
     def attach(self, network: nn.Module, world: World, example: Sequence[Any] = ()) -> OuterSteps:
         """Copy rank 0's parameters and buffers to all, and remember them as the common ones."""
         self.check(network, world.size)
-        start_alike(network, world)
+        broadcast_state(network, world)
         return OuterSteps(
             network,
             world,

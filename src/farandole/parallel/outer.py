@@ -19,9 +19,9 @@ from farandole.world import World
 class OuterSteps(Synchronizer):
     """Workers step alone; every so many updates, all together.
 
-    Between outer steps nothing is sent, and `finish` tells a worker's own totals. So what all have
-    to hear at once, or some would wait for the others for ever, is kept for the next outer step:
-    wishes to end, and losses that aren't finite.
+    Between outer steps nothing is sent, and `reduce_gradients` gives a worker's own totals. So what
+    all have to hear at once, or some would wait for the others for ever, is kept for the next outer
+    step: requests to stop, and losses that aren't finite.
 
     Args:
         every: Updates between outer steps.
@@ -38,7 +38,7 @@ class OuterSteps(Synchronizer):
         self._updates = 0  # since the last outer step
         self._mine = self._seen = self._seen_by_all = 0.0  # weight: now, since then, of everybody
         self._waiting = Totals(0.0, 0.0)
-        self.refresh()
+        self.update_trainable()
 
     @property
     def sent(self) -> int:
@@ -49,7 +49,7 @@ class OuterSteps(Synchronizer):
     def _is_due(self) -> bool:
         return self._updates >= self._every
 
-    def refresh(self) -> None:
+    def update_trainable(self) -> None:
         """Remember parameters that learn from now on; outer momentum of the others stays."""
         fresh = [p for p in trainable(self.network) if p not in self._common]
         copies = [nn.Parameter(parameter.detach().clone()) for parameter in fresh]
@@ -59,7 +59,7 @@ class OuterSteps(Synchronizer):
         elif copies:
             self._outer.add_param_group({"params": copies})
 
-    def begin(self, passes: int = 1) -> None:
+    def zero_grad(self, passes: int = 1) -> None:
         """Zero all gradients."""
         for parameter in self._common:
             if parameter.requires_grad and parameter.grad is None:
@@ -67,7 +67,7 @@ class OuterSteps(Synchronizer):
             elif parameter.grad is not None:
                 parameter.grad.zero_()
 
-    def finish(self, mine: Totals) -> Totals:
+    def reduce_gradients(self, mine: Totals) -> Totals:
         """Make the mean of my own rows' gradients; share totals if an outer step is due."""
         sound = math.isfinite(mine.loss)
         self._mine = mine.weight if sound else 0.0
@@ -81,9 +81,9 @@ class OuterSteps(Synchronizer):
         loss, weight = (mine.loss, mine.weight) if sound else (0.0, 0.0)
         return self._share(loss, weight) if self._is_due else Totals(loss, weight)
 
-    def late(self) -> Totals:
+    def delayed_totals(self) -> Totals:
         """What was kept since the last outer step, of all workers."""
-        return self._share(0.0, 0.0) if self._updates else super().late()
+        return self._share(0.0, 0.0) if self._updates else super().delayed_totals()
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Move alone if there were rows; then together, if it is time."""
@@ -92,7 +92,7 @@ class OuterSteps(Synchronizer):
         if self._is_due:
             self._meet()
 
-    def settle(self, rows: int) -> None:
+    def end_epoch(self, rows: int) -> None:
         """Meet, if anybody has moved since the last time; average running statistics."""
         if self._updates:
             self._share(0.0, 0.0)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from farandole.parallel.base import start_alike
+from farandole.parallel.base import broadcast_state
 from farandole.parallel.flat import FlatGradients
 from farandole.parallel.scheduled import Scheduled
 from farandole.parallel.schedules import ring
@@ -37,5 +37,5 @@ class Ring:
         self, network: nn.Module, world: World, example: Sequence[Any] = ()
     ) -> FlatGradients:
         """Copy rank 0's parameters and buffers to all, and lay gradients out flat."""
-        start_alike(network, world)
+        broadcast_state(network, world)
         return FlatGradients(network, world, Scheduled(ring(world.size), world))

@@ -45,12 +45,12 @@ def check_gradients(strategy: Strategy, world: World) -> None:
         network = _network(dtypes)
         sync = strategy.attach(network, world)
         for _ in range(2):
-            sync.begin()
+            sync.zero_grad()
             rows = _rows(world.rank)
             loss = _loss(network, rows)
             if len(rows):
                 loss.backward()
-            totals = sync.finish(Totals(float(loss.detach()), float(len(rows))))
+            totals = sync.reduce_gradients(Totals(float(loss.detach()), float(len(rows))))
         every = torch.cat([_rows(rank) for rank in range(world.size)])
         alone = _network(dtypes)
         expected = _loss(alone, every)
@@ -69,8 +69,8 @@ def check_no_rows(strategy: Strategy, world: World) -> None:
     """An update that nobody has rows for divides by nothing."""
     network = _network((torch.float32,))
     sync = strategy.attach(network, world)
-    sync.begin()
-    assert sync.finish(Totals(0.0, 0.0)).mean_loss == 0.0
+    sync.zero_grad()
+    assert sync.reduce_gradients(Totals(0.0, 0.0)).mean_loss == 0.0
     assert all(p.grad is not None and p.grad.eq(0).all() for p in network.parameters())
 
 
@@ -79,8 +79,8 @@ def check_wishes(strategy: Strategy, world: World) -> None:
     sync = strategy.attach(_network((torch.float32,)), world)
     last = world.rank == world.size - 1
     for interrupted, expired in ((False, False), (True, False), (False, True)):
-        sync.begin()
-        totals = sync.finish(Totals(0.0, 1.0, interrupted and last, expired and last))
+        sync.zero_grad()
+        totals = sync.reduce_gradients(Totals(0.0, 1.0, interrupted and last, expired and last))
         assert (totals.interrupted, totals.expired) == (interrupted, expired)
 
 
@@ -103,32 +103,32 @@ def check_buffers(strategy: Strategy, world: World) -> None:
     mean.fill_(10.0 if rows else -torch.inf)
     variance.fill_(float(rows))
     batches.fill_(rows)
-    sync.settle(rows)
+    sync.end_epoch(rows)
     assert mean.eq(10).all()
     expected = sum(count * count for count in counts) / sum(counts)
     torch.testing.assert_close(variance, torch.full((2,), expected))
     assert int(batches) == max(counts)
     network.eval()
     mean.fill_(float(world.rank))
-    sync.settle(rows)
+    sync.end_epoch(rows)
     assert mean.eq(world.rank).all(), "a module at rest keeps what it has"
 
 
 def check_frozen(strategy: Strategy, world: World) -> None:
-    """Frozen parameters get no gradient until a refresh; a network of nothing else is refused."""
+    """Frozen parameters get no gradient until told; a network of nothing else is refused."""
     network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
     network[0].requires_grad_(False)
     sync = strategy.attach(network, world)
-    sync.begin()
+    sync.zero_grad()
     network(torch.ones(2, 3)).sum().backward()
-    sync.finish(Totals(1.0, 2.0))
+    sync.reduce_gradients(Totals(1.0, 2.0))
     assert network.get_parameter("0.weight").grad is None
     assert network.get_parameter("1.weight").grad is not None
     network.requires_grad_(True)
-    sync.refresh()
-    sync.begin()
+    sync.update_trainable()
+    sync.zero_grad()
     network(torch.full((2, 3), float(world.rank))).sum().backward()
-    sync.finish(Totals(1.0, 2.0))
+    sync.reduce_gradients(Totals(1.0, 2.0))
     mean = torch.full((3,), (world.size - 1) / 2)
     weight = network.get_parameter("1.weight").detach().reshape(3, 1)
     torch.testing.assert_close(network.get_parameter("0.weight").grad, weight * mean)
@@ -145,11 +145,11 @@ def check_agreement(strategy: Strategy, world: World) -> None:
     sync = strategy.attach(network, world)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.1)
     for _ in range(5):
-        sync.begin()
+        sync.zero_grad()
         rows = _rows(world.rank)
         if len(rows):
             _loss(network, rows).backward()
-        sync.finish(Totals(0.0, float(len(rows))))
+        sync.reduce_gradients(Totals(0.0, float(len(rows))))
         sync.step(optimizer)
     mine = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
     if world.size > 1:

@@ -12,7 +12,7 @@ from farandole.artifact import Signature
 from farandole.data import Columns, Shard
 from farandole.errors import InputError
 from farandole.networks import varying_advice
-from farandole.parallel import synchronize
+from farandole.parallel import convert_sync_batch_norm
 from farandole.training import events, losses
 from farandole.training.blocks import weighted_by_block
 from farandole.training.cached import Body
@@ -57,7 +57,7 @@ def check(job: TrainingJob, world: World, shard: Shard) -> Checked:
     network = job.network.to(world.device)
     signature, widths = sign(network, columns, report, loss)
     if recipe.sync_batch_norm:
-        network = synchronize(network, world)
+        network = convert_sync_batch_norm(network, world)
     frozen = Frozen.of(network, recipe.freeze)
     _fill_empty(shard, report)
     weights = _class_weights(recipe, signature, report)

@@ -111,14 +111,14 @@ class FullBatchLoop:
         stage = self._stage
         self._move_to(point)
         stage.learning()
-        stage.sync.begin(len(self._chunks))
+        stage.sync.zero_grad(len(self._chunks))
         self._tally = stage.tally()
         loss = weight = 0.0
         for rows in self._chunks:
             more_loss, more_weight = stage.stepper.learn(stage.batcher(rows), self._tally)
             loss, weight = loss + more_loss, weight + more_weight
         mine = Totals(loss, weight, stage.world.link.stop_requested(), self._clock.is_up())
-        totals = stage.sync.finish(mine)
+        totals = stage.sync.reduce_gradients(mine)
         self._evaluations += 1
         if totals.interrupted or totals.expired:
             raise _Stop(INTERRUPTED if totals.interrupted else TIME_UP)

@@ -10,7 +10,7 @@ from torch import nn
 
 from farandole.artifact import Signature
 from farandole.data import Shard
-from farandole.parallel import start_alike
+from farandole.parallel import broadcast_state
 from farandole.training.cached import Body
 from farandole.training.losses import Loss
 from farandole.training.recipe import Recipe
@@ -48,7 +48,7 @@ class Learner:
         if whole_only:  # a strategy that parts the network has a plan of its own for it
             return whole
         start = time.perf_counter()
-        start_alike(body.network, body.world)  # everybody has to cache what rank 0 would
+        broadcast_state(body.network, body.world)  # everybody has to cache what rank 0 would
         cached = body.cached()
         spent = time.perf_counter() - start
         if cached is None:

@@ -53,7 +53,7 @@ class Loop:
         self._optimizer = optimizers.make(
             recipe.optimizer, stage.groups, recipe.learning_rate, recipe.optimizer_options
         )
-        stage.sync.adopt(self._optimizer)
+        stage.sync.set_optimizer(self._optimizer)
         self._per_epoch = -(-stage.loader.steps // recipe.accumulation)
         self._last_update = min(recipe.max_steps or 1 << 62, recipe.epochs * self._per_epoch)
         self._check_thaw()
@@ -105,14 +105,14 @@ class Loop:
             self._stage.thaw()
             self._keeper.stopping.start_over()
         self._stage.learning()
-        ended = self._stage.sync.agree(self._train(epoch, tally, progress))
+        ended = self._stage.sync.agree_on_stop(self._train(epoch, tally, progress))
         if ended not in UNFINISHED:
             ended = self._late_reason() or ended
         if ended in UNFINISHED:
             return ended
         seconds = time.perf_counter() - start
         row = {"epoch": float(epoch + 1), **self._stage.result("train", tally)}
-        self._stage.sync.settle(self._loader.own_rows)
+        self._stage.sync.end_epoch(self._loader.own_rows)
         if self._recipe.stop_on_nan and self._keeper.is_spoiled():
             return SPOILED
         if self._stage.validates:
@@ -147,7 +147,7 @@ class Loop:
 
     def _late_reason(self) -> str | None:
         """Why training has to end, if only one worker knew so far."""
-        late = self._stage.sync.late()
+        late = self._stage.sync.delayed_totals()
         if self._recipe.stop_on_nan and not math.isfinite(late.loss):
             return DIVERGED
         if late.interrupted:
@@ -157,14 +157,14 @@ class Loop:
     def _update(self, group: Sequence[torch.Tensor], tally: Tally) -> Totals:
         stage = self._stage
         batches = [rows for rows in group if len(rows) or stage.stepper.is_joint]
-        stage.sync.begin(len(batches))
+        stage.sync.zero_grad(len(batches))
         loss = weight = 0.0
         for rows in batches:
             with trace.span("compute"):
                 more_loss, more_weight = stage.stepper.learn(stage.batcher(rows), tally)
             loss, weight = loss + more_loss, weight + more_weight
         mine = Totals(loss, weight, stage.world.link.stop_requested(), self._clock.is_up())
-        totals = stage.sync.finish(mine)
+        totals = stage.sync.reduce_gradients(mine)
         if totals.weight > 0 and math.isfinite(totals.loss):
             self._clip()
             with trace.span("step"):

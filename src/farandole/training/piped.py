@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from farandole.errors import InputError
-from farandole.parallel import Pipe
+from farandole.parallel import StageRunner
 from farandole.training.losses import Loss
 from farandole.training.metrics import Tally
 from farandole.training.norms import Norms
@@ -49,17 +49,17 @@ class PipedStepper:
     is_joint = True
 
     def __init__(
-        self, pipe: Pipe, loss: Loss, precision: str, device: str, batch_size: int
+        self, pipe: StageRunner, loss: Loss, precision: str, device: str, batch_size: int
     ) -> None:
         self._pipe = pipe
         self._loss = loss
         self._precision = Precision(precision, device)
         self._round: _Round | None = None
-        self._norms = Norms(pipe.part)
+        self._norms = Norms(pipe.module)
         share = -(-batch_size // pipe.replicas)
         # Copies don't get exactly the same share of each batch.
         room = share if pipe.replicas == 1 else share + share // 8 + 1
-        pipe.open(room, self._micro_loss, self.autocast)
+        pipe.setup(room, self._micro_loss, self.autocast)
 
     def learn(self, batch: Batch, tally: Tally) -> tuple[float, float]:
         """Add the gradients of all workers' rows; loss and weight, on the last stage."""
@@ -67,7 +67,7 @@ class PipedStepper:
         for some in self._rounds(batch):
             self._round = some
             with self._normalised(some.count):
-                output, more = self._pipe.learn(some.features)
+                output, more = self._pipe.step(some.features)
             self._round = None
             if self._pipe.is_last:
                 loss, weight = loss + more, weight + _count(some, output, more, tally)
@@ -76,7 +76,7 @@ class PipedStepper:
     def evaluate(self, batch: Batch, tally: Tally) -> None:
         """Only count."""
         for some in self._rounds(batch):
-            output = self._pipe.apply(some.features)
+            output = self._pipe.eval(some.features)
             if self._pipe.is_last:
                 with torch.no_grad():
                     loss = self._summed(output, some, slice(None))
@@ -93,14 +93,14 @@ class PipedStepper:
 
     def _rounds(self, batch: Batch) -> Iterator[_Round]:
         """The rows of all workers, as many at a time as go through; filled up with old ones."""
-        counts = self._pipe.counts(batch.rows)
+        counts = self._pipe.row_counts(batch.rows)
         total, most = sum(counts), self._pipe.capacity
         if total == 0:
             return
         assert all(isinstance(argument, torch.Tensor) for argument in batch.arguments)
         features: Any = batch.arguments
         weights = [] if batch.weights is None else [batch.weights]
-        here = self._pipe.bring(features, [*batch.targets, *weights], counts)
+        here = self._pipe.gather_rows(features, [*batch.targets, *weights], counts)
         for start in range(0, total, most):
             count = min(most, total - start)
             rows = start + torch.arange(most) % count
@@ -129,11 +129,11 @@ class PipedStepper:
         return (losses * new.to(losses.dtype)).sum()
 
 
-def check_loss(pipe: Pipe, loss: Loss, example: Batch) -> None:
+def check_loss(pipe: StageRunner, loss: Loss, example: Batch) -> None:
     """Raise for a loss that gives but one number for many rows: some of them must not count."""
     if loss.callable is None:
         return
-    outputs = [torch.zeros((example.rows, *form.shape), dtype=form.dtype) for form in pipe.answer]
+    outputs = [torch.zeros((example.rows, *form.shape), dtype=form.dtype) for form in pipe.outputs]
     targets = [target.cpu() for target in example.targets]
     try:
         found = loss.rows(outputs[0] if len(outputs) == 1 else tuple(outputs), targets)

@@ -78,7 +78,7 @@ class Stage:
     def thaw(self) -> None:
         """Let frozen layers learn from here on; every worker has to do this at the same update."""
         self.frozen.thaw()
-        self.sync.refresh()
+        self.sync.update_trainable()
 
     def fitting(self, rows: Rows, most: int, *, learning: bool = False) -> int:
         """How many of these rows go through the network at once: it may make much of each."""

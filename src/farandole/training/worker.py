@@ -161,11 +161,11 @@ def _passes(
     checked: Checked, sync: Synchronizer, recipe: Recipe, world: World, rows: int
 ) -> Passes:
     learner, example = checked.learner, checked.example
-    if sync.pipe is not None:
+    if sync.pipeline is not None:
         loss = losses.resolve(recipe.loss)
-        check_loss(sync.pipe, loss, example)
+        check_loss(sync.pipeline, loss, example)
         batch = max(1, min(recipe.batch_size, rows))
-        return PipedStepper(sync.pipe, loss, recipe.precision, world.device, batch)
+        return PipedStepper(sync.pipeline, loss, recipe.precision, world.device, batch)
     if sync.is_joint:
         # Real rows if there are any: zeros may be where a gradient is infinite, and 0 of that NaN.
         own = torch.arange(min(example.rows, len(learner.shard)))

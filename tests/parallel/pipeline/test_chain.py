@@ -12,7 +12,7 @@ from farandole.errors import InputError
 from farandole.networks import CNN, MLP
 from farandole.parallel.pipeline.chain import chain_of, check_untied, pass_through
 from farandole.parallel.pipeline.cost import measured
-from farandole.parallel.pipeline.part import Part, emptied
+from farandole.parallel.pipeline.part import StageModule, emptied
 
 
 class Wrapper(nn.Module):
@@ -63,7 +63,7 @@ def test_parts_in_a_row_are_the_network(network: nn.Module) -> None:
     rows = torch.randn(5, 4)
     values = pass_through(layers, network, [torch.zeros(2, 4)])
     for cut in range(1, len(layers)):
-        front, back = Part(layers[:cut], values[cut].dtype), Part(layers[cut:], None)
+        front, back = StageModule(layers[:cut], values[cut].dtype), StageModule(layers[cut:], None)
         assert torch.equal(back(front(rows.clone())), network(rows.clone()))
         assert {**front.state_dict(), **back.state_dict()}.keys() == network.state_dict().keys()
 

@@ -16,7 +16,7 @@ from farandole.errors import InputError
 from farandole.networks import CNN, MLP, RNN
 from farandole.parallel import Naive, Pipeline, Totals, resolve
 from farandole.parallel.flat import FlatGradients
-from farandole.parallel.normalization import synchronize
+from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
 from farandole.world import World
 
 
@@ -73,7 +73,9 @@ def test_a_stage_without_parameters() -> None:
         (CNN(channels=1, outputs=3), "takes rows that vary in size"),
         (nn.TransformerEncoderLayer(8, 2), "can't be parted by layers"),
         (
-            synchronize(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), World(size=2)),
+            convert_sync_batch_norm(
+                nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), World(size=2)
+            ),
             "can't be parted by layers: a worker has its own",
         ),
     ],
@@ -136,10 +138,10 @@ def test_one_worker_has_nothing_to_part() -> None:
     sync = Pipeline().attach(alone, World(), [torch.zeros(2, 4)])
     assert isinstance(sync, FlatGradients)
     assert sync.network is alone
-    assert sync.pipe is None
-    sync.begin()
+    assert sync.pipeline is None
+    sync.zero_grad()
     alone(torch.ones(2, 4)).sum().backward()
-    assert sync.finish(Totals(3.0, 2.0)).mean_loss == 1.5
+    assert sync.reduce_gradients(Totals(3.0, 2.0)).mean_loss == 1.5
 
 
 def test_importing_strategies_is_light() -> None:

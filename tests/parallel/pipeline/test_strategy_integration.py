@@ -51,7 +51,7 @@ def parted(strategy: Strategy) -> dict[str, Any]:
     }
     for buffer in sync.network.buffers():
         buffer.fill_(10 * (current_world().rank // 2))
-    sync.settle(current_world().rank + 1)
+    sync.end_epoch(current_world().rank + 1)
     facts["buffers"] = [float(buffer.double().mean()) for buffer in sync.network.buffers()]
     facts["state"] = sync.gather(network)
     sync.close()

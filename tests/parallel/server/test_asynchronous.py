@@ -11,11 +11,11 @@ from torch import nn
 
 from farandole.errors import InputError, PeerLost
 from farandole.parallel import ParameterServer, Totals
-from farandole.parallel.normalization import SynchronizedBatchNorm
 from farandole.parallel.server.asynchronous import split_by_size
 from farandole.parallel.server.clocks import Clocks
 from farandole.parallel.server.master import Master
 from farandole.parallel.server.packet import Packet
+from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.world import World
 
 
@@ -108,7 +108,7 @@ def test_a_master_moves_its_part_as_the_optimizer_would(make: Any) -> None:
         [{"params": [network.weight], "lr": 1.0}, {"params": [network.bias], "lr": 1.0}]
     )
     master = Master([network.get_parameter("weight")], Clocks(2, 0, 1.0), workers=2, timeout=1.0)
-    master.adopt(optimizer)
+    master.set_optimizer(optimizer)
     alone = type(optimizer)(twin.parameters())
     alone.param_groups[0]["lr"] = 0.25
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_a_gradient_that_comes_before_the_optimizer() -> None:
     network = nn.Linear(3, 2)
     master = Master([network.get_parameter("weight")], Clocks(2, 0, 1.0), workers=2, timeout=5.0)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    threading.Timer(0.1, master.adopt, [optimizer]).start()
+    threading.Timer(0.1, master.set_optimizer, [optimizer]).start()
     assert master.groups() == 1
 
 
@@ -138,16 +138,16 @@ def test_alone_a_step_is_the_optimizers() -> None:
     expected = torch.optim.Adam(twin.parameters(), lr=0.1)
     for _ in range(3):
         rows = torch.randn(4, 3)
-        sync.begin()
+        sync.zero_grad()
         network(rows).square().sum().backward()
-        assert sync.finish(Totals(1.0, 4.0)) == Totals(1.0, 4.0)
+        assert sync.reduce_gradients(Totals(1.0, 4.0)) == Totals(1.0, 4.0)
         sync.step(optimizer)
         expected.zero_grad()
         twin(rows).square().mean().backward()
         expected.step()
-    sync.settle(4)
+    sync.end_epoch(4)
     torch.testing.assert_close(network.weight, twin.weight)
-    assert sync.agree("why") == "why"
+    assert sync.agree_on_stop("why") == "why"
     assert sync.sent == 0
     sync.close()
 

@@ -44,7 +44,7 @@ def _attach(
     sync = strategy.attach(network, world)
     assert isinstance(sync, Asynchronous)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.01)
-    sync.adopt(optimizer)
+    sync.set_optimizer(optimizer)
     return network, sync, optimizer
 
 
@@ -52,10 +52,10 @@ def _update(
     network: nn.Module, sync: Asynchronous, optimizer: torch.optim.Optimizer, mine: Totals
 ) -> Totals:
     """As the loop does it; the gradient of every parameter is that of 2 rows."""
-    sync.begin()
+    sync.zero_grad()
     if mine.weight:
         network(torch.randn(2, 3)).square().sum().backward()
-    totals = sync.finish(mine)
+    totals = sync.reduce_gradients(mine)
     if totals.weight and math.isfinite(totals.loss):
         sync.step(optimizer)
     return totals
@@ -73,8 +73,8 @@ def _check_staleness(world: World, servers: int, staleness: int) -> None:
             begun.append(time.monotonic())
             _update(network, sync, optimizer, Totals(1.0, 2.0 * has_rows))
             ended.append(time.monotonic())
-        assert sync.agree(None) is None
-        sync.settle(2)
+        assert sync.agree_on_stop(None) is None
+        sync.end_epoch(2)
         _assert_bounded(world, begun, ended, staleness)
         _assert_same(network)
     if world.rank == 0:
@@ -94,7 +94,7 @@ def _assert_bounded(world: World, begun: list[float], ended: list[float], stalen
 
 
 def _expected_bytes(network: nn.Module, servers: int, world: World, pushes: int) -> int:
-    """Gradients to all other servers; an answer to every update of others, and to `settle`."""
+    """Gradients to all other servers; an answer to every update of others, and to `end_epoch`."""
     sizes = [4 * sum(p.numel() for p in part) for part in split_by_size(network, servers)]
     own = sizes[world.rank] if world.rank < len(sizes) else 0
     return pushes * (sum(sizes) - own) + own * (world.size - 1) * (12 + 1)
@@ -117,7 +117,7 @@ def _check_one_that_diverges(world: World) -> None:
             reason = "lost"
             break
     assert number < 1000
-    assert sync.agree(reason) == "lost"
+    assert sync.agree_on_stop(reason) == "lost"
     sync.close()
 
 
@@ -132,25 +132,25 @@ def _check_wishes(world: World) -> None:
     assert number < 1000
     assert not totals.expired
     reasons = [None, "first", "second"]
-    assert sync.agree(reasons[world.rank]) == "first"
+    assert sync.agree_on_stop(reasons[world.rank]) == "first"
     sync.close()
 
 
 def _check_thaw(world: World) -> None:
-    """Frozen parameters stay, and don't travel, until a refresh."""
+    """Frozen parameters stay, and don't travel, until `update_trainable`."""
     network, sync, optimizer = _attach(world, 2, 1)
     first = network.get_submodule("0")
     first.requires_grad_(False)
-    sync.refresh()
+    sync.update_trainable()
     before = network.get_parameter("0.weight").detach().clone()
     for is_frozen in (True, False):
         if not is_frozen:
             first.requires_grad_(True)
-            sync.refresh()
+            sync.update_trainable()
         for _ in range(3):
             _update(network, sync, optimizer, Totals(1.0, 2.0))
-        sync.agree(None)
-        sync.settle(2)
+        sync.agree_on_stop(None)
+        sync.end_epoch(2)
         assert torch.equal(network.get_parameter("0.weight"), before) == is_frozen
         _assert_same(network)
     sync.close()
@@ -177,10 +177,10 @@ def _train_with_failing_server() -> None:
     world = current_world()
     network, sync, _ = _attach(world, 1, 2)
     optimizer = _Failing(network.parameters(), lr=0.1)
-    sync.adopt(optimizer)
+    sync.set_optimizer(optimizer)
     if world.rank == 0:  # its thread works, while it waits for the other
-        sync.begin()
-        sync.agree(None)
+        sync.zero_grad()
+        sync.agree_on_stop(None)
         return
     for _ in range(20):
         _update(network, sync, optimizer, Totals(1.0, 2.0))

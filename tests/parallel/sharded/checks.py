@@ -34,13 +34,13 @@ def own_rows(world: World, number: int) -> torch.Tensor:
 
 def update(sync: Synchronizer, net: nn.Module, parts: Sequence[torch.Tensor]) -> Totals:
     """Gradients of the summed squares of outputs."""
-    sync.begin(len(parts))
+    sync.zero_grad(len(parts))
     total = 0.0
     for rows in parts:
         loss = net(rows).square().sum()
         loss.backward()
         total += float(loss.detach())
-    return sync.finish(Totals(total, float(sum(map(len, parts)))))
+    return sync.reduce_gradients(Totals(total, float(sum(map(len, parts)))))
 
 
 def alone(net: nn.Module) -> None:
@@ -107,12 +107,12 @@ def check_sums(strategy: Sharded, world: World) -> None:
     sync.clip_norm(0.01)
     _compare_gradients(mine, other)
     last = world.rank == world.size - 1
-    sync.begin()
+    sync.zero_grad()
     mine(own_rows(world, 0)).sum().backward()
-    assert sync.finish(Totals(0.0, 1.0, interrupted=last)).interrupted
-    sync.begin()
+    assert sync.reduce_gradients(Totals(0.0, 1.0, interrupted=last)).interrupted
+    sync.zero_grad()
     mine(_ROWS[:0]).sum().backward()
-    assert sync.finish(Totals(0.0, 0.0)).mean_loss == 0.0
+    assert sync.reduce_gradients(Totals(0.0, 0.0)).mean_loss == 0.0
     sync.close()
 
 
@@ -217,7 +217,7 @@ def check_start(strategy: Sharded, world: World) -> None:
         )
         assert held <= 4 * (-(-8 // world.size)) * (6 + 1 + 2)
     mine[1].running_mean.fill_(float(world.rank))  # type: ignore[operator]
-    sync.settle(rows=1)
+    sync.end_epoch(rows=1)
     mean = torch.full((8,), (world.size - 1) / 2)
     torch.testing.assert_close(mine[1].running_mean, mean)
     sync.close()

@@ -235,7 +235,7 @@ def _nothing_leaks(world: World) -> None:
 
 def _cycle(world: World) -> None:
     summation = _joined(world)
-    for size in (100, LARGE, LARGE + 1):  # as refresh() makes new ones
+    for size in (100, LARGE, LARGE + 1):  # as update_trainable() makes new ones
         flat = summation.buffer(size, torch.float32, CPU)
         flat.fill_(1)
         summation.sum_(flat)

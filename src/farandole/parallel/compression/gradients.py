@@ -34,14 +34,14 @@ class CompressedGradients(Synchronizer):
         super().__init__(network, world)
         self._compression = compression
         self._exchange = Exchange(world.size if group is None else group.size(), group)
-        self.refresh()
+        self.update_trainable()
 
     @property
     def sent(self) -> int:
         """Compressed bytes, totals included."""
         return self._exchange.sent
 
-    def refresh(self) -> None:
+    def update_trainable(self) -> None:
         """Lay out gradients for all parameters that are trainable now; compressors start afresh."""
         self._flats = []
         for group in by_dtype(trainable(self.network)).values():
@@ -50,12 +50,12 @@ class CompressedGradients(Synchronizer):
             compressor = self._compression.compressor(shapes, flat, self._exchange)
             self._flats.append((flat, compressor))
 
-    def begin(self, passes: int = 1) -> None:
+    def zero_grad(self, passes: int = 1) -> None:
         """Zero all gradients."""
         for flat, _ in self._flats:
             flat.zero_()
 
-    def finish(self, mine: Totals) -> Totals:
+    def reduce_gradients(self, mine: Totals) -> Totals:
         """Sum totals exactly, and gradients nearly; of an update without sense, only totals."""
         device = self._flats[0][0].device
         values = torch.tensor(mine.numbers(), dtype=torch.float64, device=device)

@@ -1,4 +1,4 @@
-"""Part: the layers of one stage, under the names that they have in the whole network."""
+"""StageModule: the layers of one stage, under the names that they have in the whole network."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import nn
 from farandole.parallel.pipeline.chain import Layer
 
 
-class Part(nn.Module):
+class StageModule(nn.Module):
     """Some layers of a chain. What it hands on has the given type, or any if that is None.
 
-    >>> part = Part([Layer("body.1", nn.Linear(2, 3)), Layer("body.2", nn.Tanh())], None)
+    >>> part = StageModule([Layer("body.1", nn.Linear(2, 3)), Layer("body.2", nn.Tanh())], None)
     >>> list(part.state_dict()), part(torch.zeros(4, 2)).shape
     (['body.1.weight', 'body.1.bias'], torch.Size([4, 3]))
     """

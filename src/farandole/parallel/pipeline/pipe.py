@@ -1,4 +1,4 @@
-"""Pipe: one worker's stage of a pipeline, and the way that rows take through all of them.
+"""StageRunner: one worker's stage of a pipeline, and the way that rows take through all of them.
 
 torch.distributed.pipelining moves activations and gradients. It wants each micro-batch to have the
 same number of rows, so whoever sends rows through has to fill them up.
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from farandole.parallel.grid import Grid
-from farandole.parallel.pipeline.part import Part
+from farandole.parallel.pipeline.part import StageModule
 from farandole.parallel.trace import span
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
@@ -50,25 +50,25 @@ class Form:
         return count * math.prod(self.shape) * self.dtype.itemsize
 
 
-class Pipe:
+class StageRunner:
     """A stage among its neighbours. Every method is for all of them to call together."""
 
     def __init__(
         self,
-        part: Part,
+        module: StageModule,
         grid: Grid,
         taken: Form,
         given: Sequence[Form],
-        answer: Sequence[Form],
+        outputs: Sequence[Form],
         *,
         micro_batches: int,
         schedule: str,
         device: str,
     ) -> None:
-        self.part = part
+        self.module = module
         self.sent = 0
         """Bytes of rows, activations and their gradients that went to other stages so far."""
-        self.answer = answer
+        self.outputs = outputs
         """What the whole network gives for a row: more than one form, if it has several outputs."""
         self.is_first = grid.index == 0
         self.is_last = grid.index == grid.inner - 1
@@ -87,14 +87,14 @@ class Pipe:
         """How many rows go through at once."""
         return self._micro_rows * self.micro_batches
 
-    def open(
+    def setup(
         self, rows: int, loss: Loss, precision: Callable[[], AbstractContextManager[Any]]
     ) -> None:
         """Get ready for this many rows at once, or a few more, and for their loss."""
         from farandole.parallel.pipeline.traced_stage import SCHEDULES
 
         self._micro_rows = -(-rows // self.micro_batches)
-        self.part.work_in(precision)
+        self.module.work_in(precision)
         stage = self._stage()
         kind = SCHEDULES[self._schedule]
         self._training = kind(stage, self.micro_batches, loss, scale_grads=False)
@@ -106,7 +106,7 @@ class Pipe:
 
         count, grid = self._micro_rows, self._grid
         return TracedStage(
-            self.part,
+            self.module,
             grid.index,
             grid.inner,
             self._device,
@@ -115,7 +115,7 @@ class Pipe:
             group=grid.group,
         )
 
-    def counts(self, own: int) -> list[int]:
+    def row_counts(self, own: int) -> list[int]:
         """How many rows each of the neighbours has."""
         found = torch.zeros(self._grid.inner, dtype=torch.int64, device=self._device)
         found[self._grid.index] = own
@@ -123,7 +123,7 @@ class Pipe:
         numbers: list[int] = found.tolist()
         return numbers
 
-    def bring(
+    def gather_rows(
         self, first: Sequence[torch.Tensor], last: Sequence[torch.Tensor], counts: Sequence[int]
     ) -> list[torch.Tensor]:
         """Bring the neighbours' rows together: some tensors on the first stage, some on the last.
@@ -160,7 +160,7 @@ class Pipe:
                 works.append(dist.irecv(parts[-1], src=source, group=self._grid.group))
         return parts, works
 
-    def learn(self, rows: torch.Tensor | None) -> tuple[Any, float]:
+    def step(self, rows: torch.Tensor | None) -> tuple[Any, float]:
         """Put `capacity` rows through and back; outputs and summed loss, on the last stage."""
         self.sent += self._handed_on + (0 if self.is_first else self._taken.nbytes(self.capacity))
         if not self.is_last:
@@ -171,7 +171,7 @@ class Pipe:
         output = self._training.step(target=numbers, losses=losses)
         return output, float(torch.stack(losses).detach().sum())
 
-    def apply(self, rows: torch.Tensor | None) -> Any:
+    def eval(self, rows: torch.Tensor | None) -> Any:
         """Put `capacity` rows through; outputs, on the last stage."""
         self.sent += self._handed_on
         with torch.no_grad():

@@ -12,7 +12,7 @@ from farandole.parallel.allocator import give_back_large_blocks
 from farandole.parallel.base import State, Totals, average_buffers
 from farandole.parallel.flat import FlatGradients
 from farandole.parallel.grid import Grid
-from farandole.parallel.pipeline.pipe import Pipe
+from farandole.parallel.pipeline.pipe import StageRunner
 from farandole.parallel.summation import Collective
 from farandole.parallel.trace import span
 from farandole.world import World
@@ -26,20 +26,22 @@ class StagedGradients(FlatGradients):
 
     is_joint = True
 
-    def __init__(self, pipe: Pipe, grid: Grid, world: World, owners: Mapping[str, int]) -> None:
+    def __init__(
+        self, runner: StageRunner, grid: Grid, world: World, owners: Mapping[str, int]
+    ) -> None:
         give_back_large_blocks(True)
-        super().__init__(pipe.part, world, Collective(grid.replicas, grid.peers))
-        self.pipe = pipe
+        super().__init__(runner.module, world, Collective(grid.replicas, grid.peers))
+        self.pipeline = runner
         self._grid = grid
         self._owners = owners
 
     @property
     def sent(self) -> int:
         """Gradients to other copies, and rows, activations and their gradients to neighbours."""
-        assert self.pipe is not None
-        return self._summation.sent + self.pipe.sent
+        assert self.pipeline is not None
+        return self._summation.sent + self.pipeline.sent
 
-    def finish(self, mine: Totals) -> Totals:
+    def reduce_gradients(self, mine: Totals) -> Totals:
         """Sum over copies, then divide by the global weight."""
         sums = self.reduce_sums(torch.tensor(mine.numbers(), dtype=torch.float64))
         totals = Totals.of(sums.tolist())
@@ -57,7 +59,7 @@ class StagedGradients(FlatGradients):
         dist.all_reduce(square, group=self._grid.group)
         nn.utils.clip_grads_with_norm_(parameters, most, square.sqrt().to(own.dtype))
 
-    def settle(self, rows: int) -> None:
+    def end_epoch(self, rows: int) -> None:
         """Average running statistics over copies, by the rows that each copy has seen."""
         seen = torch.tensor([rows], dtype=torch.float64, device=self.world.device)
         dist.all_reduce(seen, group=self._grid.group)
@@ -84,7 +86,7 @@ class StagedGradients(FlatGradients):
     def close(self) -> None:
         """Let go of gradients, and of what holds the ring."""
         super().close()
-        if self.pipe is not None:
-            self.pipe.close()
+        if self.pipeline is not None:
+            self.pipeline.close()
         self._grid.close()
         give_back_large_blocks(False)

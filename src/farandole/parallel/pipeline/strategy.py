@@ -13,18 +13,18 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.networks import ragged_axes
-from farandole.parallel.base import Synchronizer, start_alike
+from farandole.parallel.base import Synchronizer, broadcast_state
 from farandole.parallel.flat import FlatGradients
 from farandole.parallel.grid import Grid
-from farandole.parallel.normalization import SynchronizedBatchNorm
 from farandole.parallel.pipeline.chain import Layer, chain_of, check_untied, pass_through
 from farandole.parallel.pipeline.cost import agreed_costs
-from farandole.parallel.pipeline.part import Part, emptied
-from farandole.parallel.pipeline.pipe import Form, Pipe
+from farandole.parallel.pipeline.part import StageModule, emptied
+from farandole.parallel.pipeline.pipe import Form, StageRunner
 from farandole.parallel.pipeline.split import at_names, balanced, check_enough, check_stages
 from farandole.parallel.pipeline.staged import StagedGradients
 from farandole.parallel.pipeline_schedule import pipeline
 from farandole.parallel.summation import Collective
+from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.world import World
 
 
@@ -80,7 +80,7 @@ class Pipeline:
         """The same with several copies of the network, each on neighbours of its own."""
         workers = world.size // replicas
         self.check(network, workers)
-        start_alike(network, world)
+        broadcast_state(network, world)
         if world.size == 1:  # nothing to part
             return FlatGradients(network, world, Collective(1))
         layers = chain_of(network)
@@ -99,16 +99,16 @@ class Pipeline:
         bounds = list(pairwise([*starts, len(layers)]))
         start, end = bounds[grid.index]
         last = values[-1] if isinstance(values[-1], tuple | list) else [values[-1]]
-        answer = [Form.of(one) for one in last]
-        given = answer if end == len(layers) else [Form.of(values[end])]
-        part = Part(layers[start:end], None if end == len(layers) else given[0].dtype)
+        outputs = [Form.of(one) for one in last]
+        given = outputs if end == len(layers) else [Form.of(values[end])]
+        module = StageModule(layers[start:end], None if end == len(layers) else given[0].dtype)
         emptied([*layers[:start], *layers[end:]])
-        pipe = Pipe(
-            part,
+        runner = StageRunner(
+            module,
             grid,
             Form.of(values[start]),
             given,
-            answer,
+            outputs,
             micro_batches=self.micro_batches,
             schedule=self.schedule,
             device=world.device,
@@ -119,7 +119,7 @@ class Pipeline:
             for layer in layers[begin:stop]
             for name in layer.module.state_dict()
         }
-        return StagedGradients(pipe, grid, world, owners)
+        return StagedGradients(runner, grid, world, owners)
 
     def _starts(
         self, layers: Sequence[Layer], values: Sequence[Any], world: World, workers: int

@@ -16,13 +16,13 @@ import torch.distributed as dist
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel.base import Synchronizer, Totals, start_alike, trainable
-from farandole.parallel.normalization import SynchronizedBatchNorm
+from farandole.parallel.base import Synchronizer, Totals, broadcast_state, trainable
 from farandole.parallel.server.clocks import Clocks
 from farandole.parallel.server.counter import LEAVE, PULL, PUSH, TICK, FarCounter, NearCounter
 from farandole.parallel.server.master import Master
 from farandole.parallel.server.service import Service
 from farandole.parallel.server.wishes import Wishes
+from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.world import World
 
 
@@ -40,7 +40,7 @@ class Asynchronous(Synchronizer):
         super().__init__(network, world)
         trainable(network)
         _check_norms(network)
-        start_alike(network, world)
+        broadcast_state(network, world)
         self._group = _new_group(world)
         self._parts = split_by_size(network, servers)
         self._heard = self._mine = Wishes()
@@ -55,7 +55,7 @@ class Asynchronous(Synchronizer):
             self._service = Service(self._master, world, self._group)
         self._counters: list[NearCounter | FarCounter] = []
         self._sent = 0
-        self.refresh()
+        self.update_trainable()
 
     @property
     def sent(self) -> int:
@@ -68,7 +68,7 @@ class Asynchronous(Synchronizer):
         """How far ahead of the slowest anybody was, if there is a server here that knows."""
         return 0 if self._master is None else self._master.clocks.lead
 
-    def refresh(self) -> None:
+    def update_trainable(self) -> None:
         """Exchange the parameters that are trainable now."""
         trainable(self.network)
         self._sent += sum(counter.sent for counter in self._counters)
@@ -79,16 +79,16 @@ class Asynchronous(Synchronizer):
         for parameter in self.network.parameters():
             parameter.grad = None
         if self._service is not None:
-            self._service.refresh()
+            self._service.update_trainable()
         self._meet()
 
-    def adopt(self, optimizer: torch.optim.Optimizer) -> None:
+    def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Let the server here, if there is one, move its parameters by the same rule."""
         self._is_adopted = True
         if self._master is not None:
-            self._master.adopt(optimizer)
+            self._master.set_optimizer(optimizer)
 
-    def begin(self, passes: int = 1) -> None:
+    def zero_grad(self, passes: int = 1) -> None:
         """Zero this worker's gradients; the first time, open the server."""
         if not self._is_started:
             self._is_started = True
@@ -98,7 +98,7 @@ class Asynchronous(Synchronizer):
             if parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
 
-    def finish(self, mine: Totals) -> Totals:
+    def reduce_gradients(self, mine: Totals) -> Totals:
         """Make this worker's own mean gradient; nobody waits for anybody."""
         self._mine = Wishes(mine.interrupted, mine.expired)
         loss = math.nan if self._heard.diverged else mine.loss
@@ -115,12 +115,12 @@ class Asynchronous(Synchronizer):
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Bring the gradient to the servers, and take the parameters they have by then."""
         if not self._is_adopted:
-            self.adopt(optimizer)
+            self.set_optimizer(optimizer)
         if self._master is not None:
             self._master.follow(optimizer)
         self._exchange(PUSH, [float(group["lr"]) for group in optimizer.param_groups])
 
-    def agree(self, reason: str | None) -> str | None:
+    def agree_on_stop(self, reason: str | None) -> str | None:
         """The reason of one whose loss is lost, or else of the first that has any."""
         if self.world.size == 1:
             return reason
@@ -136,7 +136,7 @@ class Asynchronous(Synchronizer):
         answers.sort(key=lambda answer: not answer[1])
         return next((found for found, _ in answers if found is not None), None)
 
-    def settle(self, rows: int) -> None:
+    def end_epoch(self, rows: int) -> None:
         """Take the servers' parameters, when everybody's gradients are in them."""
         self._meet()
         if self._is_started:
@@ -144,7 +144,7 @@ class Asynchronous(Synchronizer):
             if self._master is not None:
                 self._master.clocks.return_all()
         self._meet()  # or the first gradient of the next epoch might be in them already
-        super().settle(rows)
+        super().end_epoch(rows)
 
     def close(self) -> None:
         """End the threads, when nobody needs them any more; then drop their connections."""

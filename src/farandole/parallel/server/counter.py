@@ -114,5 +114,5 @@ class FarCounter:
 
 
 def _gradient(parameter: nn.Parameter) -> torch.Tensor:
-    assert parameter.grad is not None, "begin() gives every parameter that learns a gradient"
+    assert parameter.grad is not None, "zero_grad() gives every parameter that learns a gradient"
     return parameter.grad

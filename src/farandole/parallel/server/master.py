@@ -45,7 +45,7 @@ class Master:
         pairs = zip(self._parameters, self._copies, strict=True)
         return [own for original, own in pairs if original.requires_grad]
 
-    def adopt(self, optimizer: Optimizer) -> None:
+    def set_optimizer(self, optimizer: Optimizer) -> None:
         """Move parameters as this optimizer of the worker's own ones would."""
         self._optimizer = _copied(optimizer, self._parameters, self._copies)
         self._adopted.set()

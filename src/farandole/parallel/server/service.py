@@ -46,7 +46,7 @@ class Service:
             for worker in others
         }
 
-    def refresh(self) -> None:
+    def update_trainable(self) -> None:
         """Other parameters may learn than before: messages look different from now on."""
         self._packets.clear()
 

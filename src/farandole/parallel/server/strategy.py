@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel.base import Synchronizer, start_alike
+from farandole.parallel.base import Synchronizer, broadcast_state
 from farandole.parallel.flat import FlatGradients
 from farandole.parallel.scheduled import Scheduled
 from farandole.parallel.schedules import parameter_server
@@ -89,7 +89,7 @@ class ParameterServer:
 
             staleness = _STALENESS if self.staleness is None else self.staleness
             return Asynchronous(network, world, self.servers, staleness)
-        start_alike(network, world)
+        broadcast_state(network, world)
         schedule = parameter_server(world.size, self.servers)
         return FlatGradients(network, world, Scheduled(schedule, world))
 

@@ -47,11 +47,11 @@ class Shards(Synchronizer):
         """By formula: see `Traffic`."""
         return self._traffic.sent
 
-    def refresh(self) -> None:
+    def update_trainable(self) -> None:
         """What learns is settled when parameters are split."""
         raise InputError("A network that is sharded can't unfreeze layers. Use Sharded(stage=1).")
 
-    def begin(self, passes: int = 1) -> None:
+    def zero_grad(self, passes: int = 1) -> None:
         """Forget old gradients; they are summed in the last of the passes."""
         for unit in self._units:
             unit.reshard()  # a forward pass without gradients may have left it whole
@@ -60,7 +60,7 @@ class Shards(Synchronizer):
             parameter.grad = None
         self._left = passes
 
-    def finish(self, mine: Totals) -> Totals:
+    def reduce_gradients(self, mine: Totals) -> Totals:
         """Torch gives the mean over workers; what is wanted is the mean over rows."""
         sums = torch.tensor(mine.numbers(), dtype=torch.float64, device=self.world.device)
         with span("sum"):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from farandole.errors import InputError
-from farandole.parallel.base import Synchronizer, start_alike
+from farandole.parallel.base import Synchronizer, broadcast_state
 from farandole.parallel.flat import FlatGradients
 from farandole.parallel.sharded.shards import Shards
 from farandole.parallel.sharded.units import outside, units
@@ -67,7 +67,7 @@ class Sharded:
         self, network: nn.Module, world: World, example: Sequence[Any] = (), *, replicas: int
     ) -> Synchronizer:
         """Split over each of so many groups of neighbours; the groups have the same parameters."""
-        start_alike(network, world)
+        broadcast_state(network, world)
         if world.size == 1:
             return FlatGradients(network, world, Collective(1))
         if self.stage == 1:  # state is split over all: that is never more than over a group

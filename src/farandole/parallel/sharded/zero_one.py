@@ -52,9 +52,9 @@ class ZeroOne(FlatGradients):
         """Gradients and parameters."""
         return super().sent + self._told
 
-    def refresh(self) -> None:
+    def update_trainable(self) -> None:
         """Find owners for what learns from here on; what has one keeps it, and its state."""
-        super().refresh()
+        super().update_trainable()
         new = [p for p in trainable(self.network) if p not in self._owner]
         sizes = [parameter.nbytes for parameter in new]
         for parameter, owner in zip(new, owners(sizes, self._loads), strict=True):

@@ -12,7 +12,7 @@ from torch import nn
 
 import farandole
 from farandole import TrainingResult, current_world
-from farandole.parallel.normalization import SynchronizedBatchNorm, synchronize
+from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm, convert_sync_batch_norm
 from farandole.world import World
 
 pytestmark = pytest.mark.integration
@@ -74,7 +74,7 @@ def on_each() -> dict[str, tuple[list[torch.Tensor], list[torch.Tensor], State]]
     world = current_world()
     results = {}
     for name, (_, _, ends, _) in CASES.items():
-        network = synchronize(layer_of(name), world)
+        network = convert_sync_batch_norm(layer_of(name), world)
         assert isinstance(network, SynchronizedBatchNorm)
         part = slice(ends[world.rank - 1] if world.rank else 0, ends[world.rank])
         found = learn(network, [batch[part] for batch in batches_of(name)])
@@ -156,6 +156,6 @@ def test_two_workers_walk_the_path_of_one_if_they_share_statistics() -> None:
 def test_a_norm_in_two_places_stays_one() -> None:
     norm = nn.BatchNorm1d(3)
     both = nn.ModuleDict({"a": norm, "b": norm, "c": nn.Sequential(norm)})
-    found = synchronize(both, World(size=2))
+    found = convert_sync_batch_norm(both, World(size=2))
     assert found.a is found.b is found.c[0]  # type: ignore[union-attr,index]
     assert isinstance(found.a, SynchronizedBatchNorm)

@@ -15,15 +15,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from farandole.world import World
 
 
-def synchronize(network: nn.Module, world: World) -> nn.Module:
+def convert_sync_batch_norm(network: nn.Module, world: World) -> nn.Module:
     """The network with every batch normalisation replaced by one over all workers.
 
     Weights and their names stay the same, so that a trained state fits the network as it was.
 
     >>> network = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
-    >>> type(synchronize(network, World(size=2))[1]).__name__
+    >>> type(convert_sync_batch_norm(network, World(size=2))[1]).__name__
     'SynchronizedBatchNorm'
-    >>> type(synchronize(nn.BatchNorm1d(3), World(size=1))).__name__
+    >>> type(convert_sync_batch_norm(nn.BatchNorm1d(3), World(size=1))).__name__
     'BatchNorm1d'
     """
     return network if world.size == 1 else _replaced(network, {})
