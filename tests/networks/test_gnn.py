@@ -158,7 +158,7 @@ def forward(nodes: int, edges: list[list[Any]], graphs: int = 1) -> None:
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: GNN(3, 2, kind="gat"), "no kind 'gat'. There are gcn, sage"),
+        (lambda: GNN(3, 2, kind="gat"), "kind must be 'gcn' or 'sage'.*'gat'"),
         (lambda: GNN(3, 2, readout="frist"), "Did you mean 'first'"),
         (lambda: GNN(3, 2, directed=1), "Received: directed=1"),  # type: ignore[arg-type]
         (

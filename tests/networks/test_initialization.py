@@ -117,7 +117,7 @@ def test_spark_order() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(InputError, match=r"no initialization 'hee'. Did you mean 'he'"):
+    with pytest.raises(InputError, match=r"initialization='hee'. Did you mean 'he'"):
         MLP([2, 2], initialization="hee")
     with pytest.raises(InputError, match="linear layers with a bias only"):
         initialize(nn.Conv2d(1, 1, 3), "spark")

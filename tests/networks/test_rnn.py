@@ -116,7 +116,7 @@ def test_bfloat16_autocast(bfloat16: torch.autocast) -> None:
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: RNN(3, 2, cell="lstmm"), "no cell 'lstmm'. Did you mean 'lstm'"),
+        (lambda: RNN(3, 2, cell="lstmm"), "cell='lstmm'. Did you mean 'lstm'"),
         (lambda: RNN(3, 2, layers=0), "Received: layers=0"),
         (lambda: RNN(3, 2, vocabulary=0), "Received: vocabulary=0"),
         (lambda: RNN(3, 2)(Ragged.of([torch.zeros(4, 2)])), r"with 3 numbers a step .* \(2,\)"),

@@ -40,9 +40,11 @@ def test_an_unknown_strategy() -> None:
 
 def test_what_can_be_known_before_launch_is_refused_there() -> None:
     network = nn.Linear(2, 2)
-    with pytest.raises(InputError, match=r"one of 'auto', .*Received: transport='pigeon'"):
+    with pytest.raises(InputError, match=r"must be 'auto', .*Received: transport='pigeon'"):
         AllReduce(transport="pigeon").check(network, 2)
-    with pytest.raises(InputError, match=r"bucket_bytes must be positive. Received: 0"):
+    with pytest.raises(
+        InputError, match=r"bucket_bytes must be a positive number. Received: bucket_bytes=0"
+    ):
         AllReduce(bucket_bytes=0).check(network, 2)
     with pytest.raises(InputError, match=r"'nccl' is for cuda, but the workers have cpu"):
         choose("nccl", World(size=2, addresses=("a", "a")))

@@ -238,7 +238,7 @@ def test_given_seconds_are_parted_by_operations() -> None:
         ({"network": nn.Linear(3, 1), "shape": (4,)}, "can't take the example"),
         ({"network": nn.ReLU(), "shape": (4,)}, "no parameters to train"),
         ({"network": nn.Linear(3, 1), "batch": 0}, "batch must be a positive integer"),
-        ({"jitter": 2}, "jitter must be a number between 0 and 1"),
+        ({"jitter": 2}, "jitter must be a number from 0 to below 1"),
         ({"precision": "int3"}, "precision must be 'float32' or 'mixed'"),
         ({"link": "fast"}, "link must be"),
         ({"rows": 0, "price": 1.0}, "rows must be a positive integer"),

@@ -186,7 +186,7 @@ COMPLAINTS: list[tuple[dict[str, Any], str]] = [
     ({"inputCols": ["features"]}, "not both"),
     ({"inputCol": "feature"}, "no column 'feature'. Did you mean 'features'"),
     ({"outputCol": "label"}, "'label' exists already"),
-    ({"pooling": "median"}, "no pooling 'median'"),
+    ({"pooling": "median"}, "pooling must be 'mean', 'max'.*'median'"),
     ({"nulls": "drop"}, "nulls must be"),
     ({"batchSize": 0}, "batch_size"),
     ({"model": 3}, "model must be a trained model"),

@@ -189,7 +189,7 @@ def test_where_to_look(spark: SparkSession, photos: Path, tmp_path: Path) -> Non
         ({"size": (3, 0)}, "size must be"),
         ({"size": True}, "size must be"),
         ({"size": (1, 2, 3)}, "size must be"),
-        ({"resize": "crpo"}, "no resize 'crpo'. Did you mean 'crop'"),
+        ({"resize": "crpo"}, "resize='crpo'. Did you mean 'crop'"),
         ({"normalize": "imagenet"}, "need a size"),
         ({"normalize": "imagnet", "size": 4}, "Did you mean 'imagenet'"),
         ({"normalize": "imagenet", "size": 4, "gray": True}, "of one number each"),

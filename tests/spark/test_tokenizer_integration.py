@@ -107,5 +107,5 @@ def test_columns_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
         TextTokenizer(inputCol="txt", outputCol="tokens", tokenizer=file).transform(texts)
     with pytest.raises(InputError, match="'text' exists already"):
         TextTokenizer(inputCol="text", outputCol="text", tokenizer=file).transform(texts)
-    with pytest.raises(InputError, match="There is no nulls 'nul'"):
+    with pytest.raises(InputError, match=r"nulls must be 'error' or 'null'.*'nul'"):
         stage(file, nulls="nul").transform(texts)

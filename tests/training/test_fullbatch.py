@@ -275,7 +275,10 @@ def test_a_network_that_writes_to_the_rows_is_refused() -> None:
         ({"optimizer": LBFGS(memory=-1)}, "memory must be a positive integer"),
         ({"optimizer": LBFGS(block_size=0)}, "block_size must be a positive integer"),
         ({"optimizer": GradientDescent(step=-1.0)}, "step must be a positive number"),
-        ({"optimizer_options": {"tolerance": "x"}}, "tolerance must be a positive number"),
+        (
+            {"optimizer_options": {"tolerance": "x"}},
+            "tolerance must be a number that is not negative",
+        ),
     ],
 )
 def test_options_that_nothing_would_come_of(options: dict[str, Any], complaint: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from farandole.arguments import check_integer
 from farandole.engines import Engine, Output, Task, resolve
 from farandole.errors import InputError
 from farandole.world import World
@@ -45,7 +46,7 @@ def run(
     >>> farandole.run(lambda: farandole.current_world().rank ** 2, num_workers=2, engine="local")
     [0, 1]
     """
-    check_workers(num_workers)
+    check_integer("num_workers", num_workers)
     if not callable(fn):
         raise InputError(f"fn must be a function. Received: fn={fn!r}")
     if not isinstance(args, tuple | list):
@@ -57,16 +58,10 @@ def run(
     return resolve(engine).run(task, num_workers, timeout=timeout, on_message=print_output)
 
 
-def check_workers(num_workers: object) -> None:
-    """Raise unless `num_workers` is a positive integer."""
-    if not isinstance(num_workers, int) or isinstance(num_workers, bool) or num_workers < 1:
-        raise InputError(f"num_workers must be a positive integer. Received: {num_workers!r}")
-
-
 def check_timeout(timeout: object) -> None:
     """Raise unless `timeout` is a positive number of seconds that a clock can count."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9:
-        raise InputError(f"timeout must be a positive number of seconds. Received: {timeout!r}")
+        raise InputError(f"timeout must be a positive number of seconds. Received: {timeout=}")
 
 
 def print_output(rank: int, message: object) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
+from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, print_output
 from farandole.api.trial_worker import Began, Job, Trial, everywhere, load, work
+from farandole.arguments import check_integer
 from farandole.engines import Engine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, WorkerFailed
@@ -99,7 +100,7 @@ def run_many(
     >>> squares.values
     [9, 16]
     """
-    check_workers(num_workers)
+    check_integer("num_workers", num_workers)
     check_timeout(timeout)
     planned = _planned(fn, trials, data, folds)
     runner = resolve_engine(engine)
@@ -182,8 +183,7 @@ def _planned(fn: Any, trials: Any, data: Any, folds: Any) -> list[Trial]:
         )
     if folds is None:
         return [Trial(number, dict(one)) for number, one in enumerate(given)]
-    if not isinstance(folds, int) or isinstance(folds, bool) or folds < 2:
-        raise InputError(f"folds must be an integer of at least 2. Received: folds={folds!r}")
+    check_integer("folds", folds, least=2)
     if data is None:
         raise InputError("folds are parts of the rows of data=, which is missing.")
     pairs = [(one, fold) for one in given for fold in range(folds)]

@@ -19,8 +19,9 @@ from torch.nn.parameter import is_lazy
 
 from farandole import _spark
 from farandole.api.result import TrainingResult, assemble
-from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, check_workers, print_output
+from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
+from farandole.arguments import check_integer
 from farandole.artifact import Artifact
 from farandole.data import (
     VIRTUAL_SHARDS,
@@ -104,7 +105,7 @@ def train(
     [1.0, 3.0, 5.0, 7.0]
     """
     start = time.perf_counter()
-    check_workers(num_workers)
+    check_integer("num_workers", num_workers)
     check_timeout(timeout)
     if num_workers > VIRTUAL_SHARDS:
         raise InputError(f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {num_workers}")

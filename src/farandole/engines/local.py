@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from farandole.arguments import check_integer
 from farandole.engines.base import MessageHandler, Task
 from farandole.engines.channel import Inbox
 from farandole.engines.failure import Failure, first_cause
@@ -18,7 +19,6 @@ from farandole.engines.interrupt import Interrupts
 from farandole.engines.parcel import Parcel, unpack_result
 from farandole.engines.process import Finished, ProcessJob, send, start
 from farandole.engines.rendezvous import LOOPBACK, listen
-from farandole.errors import InputError
 
 _ECHO_SECONDS = 1.0
 """How long to wait, after one worker failed, for a peer that failed before it."""
@@ -36,8 +36,8 @@ class LocalEngine:
     name = "local"
 
     def __init__(self, *, threads: int | None = None) -> None:
-        if threads is not None and threads < 1:
-            raise InputError(f"threads must be a positive integer. Received: threads={threads}")
+        if threads is not None:
+            check_integer("threads", threads)
         self.threads = threads
 
     def run(

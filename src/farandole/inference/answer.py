@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from farandole.arguments import check_integer
 from farandole.artifact import Signature
 from farandole.errors import InputError, suggestion
 from farandole.inference.prediction import Prediction
@@ -38,8 +39,7 @@ class Answer:
     @classmethod
     def of(cls, output: str | Mapping[str, int | str], k: int, labels: Sequence[str]) -> Answer:
         """What a user asks for, checked."""
-        if type(k) is not int or k < 1:
-            raise InputError(f"k must be a positive integer. Received: k={k!r}")
+        check_integer("k", k)
         if isinstance(labels, str):
             raise InputError(f"labels must be a list of names. Received: labels={labels!r}")
         if labels and output not in _NAMING:

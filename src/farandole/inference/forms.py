@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from farandole import _spark
+from farandole.arguments import check_choice
 from farandole.errors import InputError
 from farandole.inference.application import Application, Responder
 from farandole.inference.overlap import ahead
@@ -121,9 +122,7 @@ class Forms:
         `how` is one of "mode" (the most frequent), "mean", "min", "max" and "sum".
         """
         text = self.returns == "string"
-        if how not in AGGREGATES or (text and how in _OF_NUMBERS):
-            wanted = ", ".join(one for one in AGGREGATES if not text or one not in _OF_NUMBERS)
-            raise InputError(f"how must be one of {wanted}. Received: how={how!r}")
+        check_choice("how", how, [n for n in AGGREGATES if not text or n not in _OF_NUMBERS])
         if self.returns not in ("double", "string"):
             raise InputError(f"Only single values can be put together, not {self.returns}.")
         here = Here(self.delivered())

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from farandole.errors import InputError
 from farandole.inference.onnx_file import OnnxNetwork
 from farandole.networks import FIRST_ROWS as FIRST_ROWS
 from farandole.networks import Gauge as NetworkGauge
-
-
-def check_batch_size(batch_size: int | str) -> None:
-    """Raise unless it is "auto" or a positive integer."""
-    whole = isinstance(batch_size, int) and not isinstance(batch_size, bool) and batch_size > 0
-    if batch_size != "auto" and not whole:
-        raise InputError(
-            f'batch_size must be "auto" or a positive integer. Received: batch_size={batch_size!r}'
-        )
 
 
 class Gauge(NetworkGauge):

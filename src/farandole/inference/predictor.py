@@ -12,10 +12,11 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
+from farandole.arguments import check_integer_or_auto
 from farandole.artifact import Signature
 from farandole.data import from_series
 from farandole.errors import InputError, suggestion
-from farandole.inference.habits import FIRST_ROWS, Gauge, check_batch_size, may_write
+from farandole.inference.habits import FIRST_ROWS, Gauge, may_write
 from farandole.inference.inferred import FirstRows, Layout, inferred, unknown
 from farandole.inference.intake import Intake, Rows
 from farandole.inference.nulls import UnusableInput
@@ -60,7 +61,7 @@ class Predictor:
         input_shapes: Sequence[tuple[int, ...]] | None = None,
         device: str = "cpu",
     ) -> None:
-        check_batch_size(batch_size)
+        check_integer_or_auto("batch_size", batch_size)
         check_initialized(network)
         self.network = lowered(network.eval(), precision).to(device)
         if signature is not None and precision == "bfloat16":

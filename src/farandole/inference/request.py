@@ -11,11 +11,11 @@ import pyarrow as pa
 import torch
 from torch import nn
 
+from farandole.arguments import check_choice, check_integer_or_auto
 from farandole.artifact import HEADS, Signature
 from farandole.errors import InputError, suggestion
 from farandole.inference.answer import Answer
 from farandole.inference.application import Application, Responder
-from farandole.inference.habits import check_batch_size
 from farandole.inference.models import load_network
 from farandole.inference.nulls import NULLS
 from farandole.inference.packed import Packed
@@ -52,11 +52,10 @@ class Request:
         allow_pickle: bool,
     ) -> Request:
         """Load the network, unless an option is wrong."""
-        check_batch_size(batch_size)
+        check_integer_or_auto("batch_size", batch_size)
         check_precision(precision)
         wanted = Answer.of(answer, k, labels)
-        if nulls not in NULLS:
-            raise InputError(f'nulls must be "error" or "null". Received: nulls={nulls!r}')
+        check_choice("nulls", nulls, NULLS)
         if head is not None and head not in HEADS:
             raise InputError(f"There is no head {head!r}. {suggestion(head, HEADS)}")
         check_shapes(input_shapes)

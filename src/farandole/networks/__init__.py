@@ -1,7 +1,6 @@
 """Networks for rows, images, sequences and graphs, and what they are made of."""
 
 from farandole.networks.activations import ACTIVATIONS, Activation, activation, canonical
-from farandole.networks.arguments import choice, whole
 from farandole.networks.cnn import CNN
 from farandole.networks.declared import (
     VARYING,
@@ -50,7 +49,6 @@ __all__ = [
     "SentenceEncoder",
     "activation",
     "canonical",
-    "choice",
     "initialize",
     "linear_regression",
     "load_spark_weights",
@@ -61,6 +59,5 @@ __all__ = [
     "takes_gray",
     "to_spark_weights",
     "varying_advice",
-    "whole",
     "wrapping_advice",
 ]

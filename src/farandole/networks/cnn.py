@@ -9,9 +9,16 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from farandole.arguments import (
+    as_fraction,
+    as_integer,
+    as_integers,
+    as_seed,
+    check_choice,
+    check_flag,
+)
 from farandole.errors import InputError
 from farandole.networks.activations import ActivationLike
-from farandole.networks.arguments import choice, flag, fraction, seed_of, whole, wholes
 from farandole.networks.initialization import initialize, seeded
 from farandole.networks.network import (
     Network,
@@ -72,20 +79,20 @@ class CNN(Network):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        widths = (whole("channels", channels), *wholes("filters", filters, 1))
-        if whole("kernel", kernel) % 2 == 0:
+        widths = (as_integer("channels", channels), *as_integers("filters", filters, 1))
+        if as_integer("kernel", kernel) % 2 == 0:
             raise InputError(f"kernel must be odd, to have a centre. Received: kernel={kernel}")
         self._remember(
             channels=widths[0],
-            outputs=whole("outputs", outputs),
+            outputs=as_integer("outputs", outputs),
             filters=widths[1:],
-            kernel=whole("kernel", kernel),
+            kernel=as_integer("kernel", kernel),
             activation=activation,
-            batch_norm=flag("batch_norm", batch_norm),
-            dropout=fraction("dropout", dropout),
-            pool=choice("pool", pool, POOLS),
+            batch_norm=check_flag("batch_norm", batch_norm),
+            dropout=as_fraction("dropout", dropout),
+            pool=check_choice("pool", pool, POOLS),
             initialization=initialization,
-            seed=seed_of(seed),
+            seed=as_seed(seed),
         )
         with seeded(seed):
             self.blocks = nn.ModuleList(

@@ -6,6 +6,7 @@ from typing import Any, TypeGuard
 
 from torch import nn
 
+from farandole.arguments import is_integer
 from farandole.errors import InputError
 
 VARYING = (
@@ -26,7 +27,7 @@ def ragged_axes(network: nn.Module) -> tuple[int, ...] | None:
     axes = _attribute(network, "ragged_axes")
     if axes is None or _is_valid(axes):
         return None if axes is None else tuple(axes)
-    likely = (axes,) if _is_count(axes) else (1,)
+    likely = (axes,) if is_integer(axes, least=0) else (1,)
     raise InputError(
         "A network's ragged_axes must be a tuple with a whole number for each feature column: how "
         f"many leading axes of its rows vary in size, such as {likely} for one column. Received: "
@@ -68,8 +69,8 @@ def _attribute(network: nn.Module, name: str) -> Any:
 
 
 def _is_valid(axes: Any) -> TypeGuard[tuple[int, ...] | list[int]]:
-    return isinstance(axes, tuple | list) and bool(axes) and all(map(_is_count, axes))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return (
+        isinstance(axes, tuple | list)
+        and bool(axes)
+        and all(is_integer(axis, least=0) for axis in axes)
+    )

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from farandole.arguments import as_fraction, as_integer, as_seed, check_choice, check_flag
 from farandole.errors import InputError
 from farandole.networks.activations import ActivationLike
-from farandole.networks.arguments import choice, flag, fraction, seed_of, whole
 from farandole.networks.graph import Graph
 from farandole.networks.initialization import initialize, seeded
 from farandole.networks.network import (
@@ -78,18 +78,18 @@ class GNN(Network):
     ) -> None:
         super().__init__()
         self._remember(
-            features=whole("features", features),
-            outputs=whole("outputs", outputs),
-            hidden=whole("hidden", hidden),
-            layers=whole("layers", layers),
-            kind=choice("kind", kind, KINDS),
-            readout=choice("readout", readout, READOUTS),
+            features=as_integer("features", features),
+            outputs=as_integer("outputs", outputs),
+            hidden=as_integer("hidden", hidden),
+            layers=as_integer("layers", layers),
+            kind=check_choice("kind", kind, KINDS),
+            readout=check_choice("readout", readout, READOUTS),
             activation=activation,
-            batch_norm=flag("batch_norm", batch_norm),
-            dropout=fraction("dropout", dropout),
-            directed=flag("directed", directed),
+            batch_norm=check_flag("batch_norm", batch_norm),
+            dropout=as_fraction("dropout", dropout),
+            directed=check_flag("directed", directed),
             initialization=initialization,
-            seed=seed_of(seed),
+            seed=as_seed(seed),
         )
         with seeded(seed):
             self.hops = nn.ModuleList(

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from farandole.arguments import as_fraction, as_integer, as_seed, check_choice
 from farandole.errors import InputError
-from farandole.networks.arguments import choice, fraction, seed_of, whole
 from farandole.networks.network import Network, flat_values, pixel_scale
 from farandole.networks.resizing import FITS, resized, resized_rows
 from farandole.ragged import Ragged
@@ -42,11 +42,11 @@ class ImageNetwork(Network):
         self, outputs: int, size: int, fit: str, dropout: float, seed: int | None, **others: Any
     ) -> None:
         self._remember(
-            outputs=whole("outputs", outputs),
-            size=whole("size", size, self.smallest),
-            fit=choice("fit", fit, FITS),
-            dropout=fraction("dropout", dropout),
-            seed=seed_of(seed),
+            outputs=as_integer("outputs", outputs),
+            size=as_integer("size", size, self.smallest),
+            fit=check_choice("fit", fit, FITS),
+            dropout=as_fraction("dropout", dropout),
+            seed=as_seed(seed),
             **others,
         )
 

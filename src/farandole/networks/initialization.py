@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
+from farandole.arguments import check_choice
 from farandole.errors import InputError
 from farandole.networks.activations import ACTIVATIONS, ActivationLike, activation
-from farandole.networks.arguments import choice
 from farandole.networks.spark_layout import fill, spark_values
 
 INITIALIZATIONS: dict[str, str] = {
@@ -45,7 +45,7 @@ def initialize(
     >>> round(layer.weight.var().item() * (200 + 100) / 2, 1), layer.bias.abs().max().item()
     (1.0, 0.0)
     """
-    way = suited(choice("initialization", initialization, INITIALIZATIONS), activation)
+    way = suited(check_choice("initialization", initialization, INITIALIZATIONS), activation)
     layers = [m for m in network.modules() if isinstance(m, nn.Linear | _ConvNd)]
     with seeded(seed), torch.no_grad():
         if way == "spark":

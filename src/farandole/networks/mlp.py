@@ -8,9 +8,9 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from farandole.arguments import as_fraction, as_integer, as_integers, as_seed, check_flag
 from farandole.errors import InputError
 from farandole.networks.activations import ActivationLike
-from farandole.networks.arguments import flag, fraction, seed_of, whole, wholes
 from farandole.networks.initialization import initialize, seeded
 from farandole.networks.network import Network, activation_layer, normalised
 
@@ -53,14 +53,14 @@ class MLP(Network):
     ) -> None:
         super().__init__()
         self._remember(
-            layers=wholes("layers", layers, 2),
+            layers=as_integers("layers", layers, 2),
             activation=activation,
-            batch_norm=flag("batch_norm", batch_norm),
-            dropout=fraction("dropout", dropout),
-            residual=flag("residual", residual),
+            batch_norm=check_flag("batch_norm", batch_norm),
+            dropout=as_fraction("dropout", dropout),
+            residual=check_flag("residual", residual),
             initialization=initialization,
             output=output,
-            seed=seed_of(seed),
+            seed=as_seed(seed),
         )
         hidden = list(pairwise(self.layers[:-1]))
         if residual and not any(before == after for before, after in hidden):
@@ -132,7 +132,7 @@ def linear_regression(features: int, outputs: int = 1) -> MLP:
     >>> linear_regression(3)(torch.zeros(2, 3)).shape
     torch.Size([2, 1])
     """
-    return MLP([whole("features", features), whole("outputs", outputs)])
+    return MLP([as_integer("features", features), as_integer("outputs", outputs)])
 
 
 def logistic_regression(features: int, classes: int) -> MLP:
@@ -145,4 +145,4 @@ def logistic_regression(features: int, classes: int) -> MLP:
     >>> logistic_regression(4, 3)(torch.zeros(2, 4)).shape
     torch.Size([2, 3])
     """
-    return MLP([whole("features", features), whole("classes", classes, least=2)])
+    return MLP([as_integer("features", features), as_integer("classes", classes, least=2)])

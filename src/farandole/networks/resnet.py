@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from farandole.errors import InputError
+from farandole.arguments import as_integer, check_choice
 from farandole.networks.image_network import ImageNetwork
 from farandole.networks.initialization import initialize, seeded
 
@@ -55,9 +55,7 @@ class ResNet(ImageNetwork):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        if depth not in DEPTHS:
-            known = ", ".join(map(str, DEPTHS))
-            raise InputError(f"depth must be one of {known}. Received: depth={depth!r}")
+        depth = check_choice("depth", as_integer("depth", depth), DEPTHS)
         self._remember_all(outputs, size, fit, dropout, seed, depth=depth)
         bottleneck, counts = DEPTHS[depth]
         grown = [FIRST, *(width * (4 if bottleneck else 1) for width in WIDTHS)]

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from farandole.arguments import as_fraction, as_integer, as_seed, check_choice, check_flag
 from farandole.errors import InputError
-from farandole.networks.arguments import choice, flag, fraction, seed_of, whole
 from farandole.networks.initialization import seeded
 from farandole.networks.network import Network, flat_values, floating_type
 from farandole.ragged import Ragged
@@ -61,15 +61,15 @@ class RNN(Network):
     ) -> None:
         super().__init__()
         self._remember(
-            features=whole("features", features),
-            outputs=whole("outputs", outputs),
-            hidden=whole("hidden", hidden),
-            cell=choice("cell", cell, CELLS),
-            layers=whole("layers", layers),
-            bidirectional=flag("bidirectional", bidirectional),
-            dropout=fraction("dropout", dropout),
-            vocabulary=None if vocabulary is None else whole("vocabulary", vocabulary),
-            seed=seed_of(seed),
+            features=as_integer("features", features),
+            outputs=as_integer("outputs", outputs),
+            hidden=as_integer("hidden", hidden),
+            cell=check_choice("cell", cell, CELLS),
+            layers=as_integer("layers", layers),
+            bidirectional=check_flag("bidirectional", bidirectional),
+            dropout=as_fraction("dropout", dropout),
+            vocabulary=None if vocabulary is None else as_integer("vocabulary", vocabulary),
+            seed=as_seed(seed),
         )
         with seeded(seed):
             self.embedding = (

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from farandole.arguments import as_fraction, as_integer, as_seed, check_flag
 from farandole.errors import InputError
-from farandole.networks.arguments import flag, fraction, seed_of, whole
 from farandole.networks.initialization import seeded
 from farandole.networks.network import Network
 from farandole.networks.transformer import NORM_EPSILON, Packing, TransformerLayer
@@ -63,16 +63,16 @@ class SentenceEncoder(Network):
     ) -> None:
         super().__init__()
         self._remember(
-            outputs=None if outputs is None else whole("outputs", outputs),
-            normalize=flag("normalize", normalize),
-            vocabulary=whole("vocabulary", vocabulary),
-            width=whole("width", width),
-            layers=whole("layers", layers),
-            heads=whole("heads", heads),
-            inner=whole("inner", inner),
-            positions=whole("positions", positions),
-            dropout=fraction("dropout", dropout),
-            seed=seed_of(seed),
+            outputs=None if outputs is None else as_integer("outputs", outputs),
+            normalize=check_flag("normalize", normalize),
+            vocabulary=as_integer("vocabulary", vocabulary),
+            width=as_integer("width", width),
+            layers=as_integer("layers", layers),
+            heads=as_integer("heads", heads),
+            inner=as_integer("inner", inner),
+            positions=as_integer("positions", positions),
+            dropout=as_fraction("dropout", dropout),
+            seed=as_seed(seed),
         )
         if width % heads:
             raise InputError(

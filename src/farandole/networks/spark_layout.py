@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from farandole.arguments import as_integers
 from farandole.errors import InputError
-from farandole.networks.arguments import wholes
 from farandole.networks.xorshift import uniforms
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def spark_weights(layers: Sequence[int], seed: int) -> npt.NDArray[np.float64]:
     >>> weights.shape, bool(abs(weights[: 5 * (4 + 1)]).max() < 2.4 / 4**0.5)
     ((43,), True)
     """
-    return spark_values(list(pairwise(wholes("layers", layers, 2))), seed)
+    return spark_values(list(pairwise(as_integers("layers", layers, 2))), seed)
 
 
 def to_spark_weights(mlp: MLP) -> npt.NDArray[np.float64]:

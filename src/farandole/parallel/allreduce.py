@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from farandole.arguments import check_positive
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer, broadcast_state
 from farandole.parallel.compression import CompressedGradients, Compression, resolve
@@ -50,8 +51,7 @@ class AllReduce:
     def check(self, network: nn.Module, workers: int) -> None:
         """Any network will do, on any number of workers."""
         check_transport(self.transport)
-        if self.bucket_bytes < 1:
-            raise InputError(f"bucket_bytes must be positive. Received: {self.bucket_bytes!r}")
+        check_positive("bucket_bytes", self.bucket_bytes)
         if self.compression is not None:
             resolve(self.compression).check()
             for name in ("transport", "bucket_bytes"):

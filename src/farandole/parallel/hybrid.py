@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import nn
 
+from farandole.arguments import is_integer
 from farandole.errors import InputError
 from farandole.parallel.base import Strategy, Synchronizer
 from farandole.parallel.pipeline.strategy import Pipeline
@@ -67,8 +68,7 @@ each. Use 4 or 6 workers, or another data= in strategy=Hybrid(data=2, inner=Pipe
 
     def check(self, network: nn.Module, workers: int) -> None:
         """Raise unless the workers can be parted into copies, and a copy over its workers."""
-        data: object = self.data
-        if not isinstance(data, int) or isinstance(data, bool) or data < 2:
+        if not is_integer(self.data, least=2):
             raise InputError(
                 "data must be the number of copies, at least 2. For one copy, use what is inside "
                 f"as the strategy itself. Received: data={self.data!r}"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from farandole.arguments import check_integer
 from farandole.errors import InputError
 from farandole.parallel.base import broadcast_state
 from farandole.parallel.outer import OuterSteps
@@ -46,11 +47,7 @@ class LocalSGD:
 
     def check(self, network: nn.Module, workers: int) -> None:
         """Any network will do; the settings have to make sense."""
-        every: object = self.every
-        if not isinstance(every, int) or every < 1:
-            raise InputError(
-                f"every is a number of updates, 1 or more. Received: every={self.every!r}"
-            )
+        check_integer("every", self.every)
         if self.outer_learning_rate <= 0:
             raise InputError(
                 "outer_learning_rate must be over 0; 1 averages parameters. "

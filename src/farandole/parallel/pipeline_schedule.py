@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from farandole.errors import InputError
+from farandole.arguments import check_choice
 
 FORWARD, BACKWARD = "forward", "backward"
 KINDS = ("gpipe", "1f1b")
@@ -41,9 +41,7 @@ def pipeline(stages: int, micro_batches: int, kind: str = "gpipe") -> list[list[
     F0 F1 B0 F2 B1 B2
     F0 B0 F1 B1 F2 B2
     """
-    if kind not in KINDS:
-        names = ", ".join(map(repr, KINDS))
-        raise InputError(f"schedule must be one of {names}. Received: schedule={kind!r}")
+    check_choice("schedule", kind, KINDS)
     ahead = [
         micro_batches if kind == "gpipe" else min(micro_batches, stages - stage)
         for stage in range(stages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.arguments import check_choice
 from farandole.errors import InputError
 from farandole.parallel.summation import Collective, Summation
 from farandole.world import World
@@ -14,9 +15,7 @@ def check_transport(name: object) -> None:
 
     >>> check_transport("gloo")
     """
-    if name != "auto" and name not in _DEVICES:
-        names = ", ".join(map(repr, ["auto", *_DEVICES]))
-        raise InputError(f"transport must be one of {names}. Received: transport={name!r}")
+    check_choice("transport", name, ["auto", *_DEVICES])
 
 
 def choose(name: str, world: World) -> Summation:

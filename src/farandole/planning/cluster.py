@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from farandole.errors import InputError
+from farandole.arguments import check_choice
 from farandole.planning import constants
 
 DEVICES = ("cpu", "gpu")
@@ -41,9 +41,7 @@ class Cluster:
     efficiency: float = constants.LINK_EFFICIENCY
 
     def __post_init__(self) -> None:
-        if self.device not in DEVICES:
-            names = " or ".join(map(repr, DEVICES))
-            raise InputError(f"device must be {names}. Received: device={self.device!r}")
+        check_choice("device", self.device, DEVICES)
 
     def hosts(self, workers: int) -> int:
         """How many hosts so many workers need."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from farandole.errors import InputError
+from farandole.arguments import check_choice
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,7 @@ def widths(precision: str) -> Widths:
     >>> widths("mixed").whole
     16
     """
-    if precision not in PRECISIONS:
-        names = " or ".join(map(repr, PRECISIONS))
-        raise InputError(f"precision must be {names}. Received: precision={precision!r}")
-    return PRECISIONS[precision]
+    return PRECISIONS[check_choice("precision", precision, PRECISIONS)]
 
 
 def sharded(parameters: float, workers: int, stage: int, precision: str = "float32") -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from torch import nn
 
+from farandole.arguments import as_fraction, check_flag, check_integer, check_not_negative
 from farandole.errors import InputError
 from farandole.planning import constants, units
 from farandole.planning.case import Case
@@ -121,10 +122,10 @@ def plan(
         latency=units.seconds("latency", latency),
         per_host=per_host,
         device=device,
-        jitter=_share("jitter", jitter),
+        jitter=as_fraction("jitter", jitter),
         mtbf=None if mtbf is None else units.seconds("mtbf", mtbf),
     )
-    paid = None if price is None or rows is None else _share("price", price, math.inf) * rows
+    paid = None if price is None or rows is None else check_not_negative("price", price) * rows
     counts = units.counts("workers", workers)
     room = None if memory is None else units.size("memory", memory)
     module, profile = profile_of(network, _BATCH if batch is None else batch, step_time, shape)
@@ -212,19 +213,9 @@ def _check_choices(
         raise InputError("A Profile has its rows already: leave out batch and shape.")
     if (price is None) != (rows is None):
         raise InputError("price and rows go together: the money is that of an epoch.")
-    if not isinstance(overlap, bool):
-        raise InputError(f"overlap must be True or False. Received: overlap={overlap!r}")
+    check_flag("overlap", overlap)
 
 
 def _check(**counts: Any) -> None:
     for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise InputError(f"{name} must be a positive integer. Received: {name}={value!r}")
-
-
-def _share(name: str, value: Any, most: float = 1.0) -> float:
-    fine = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < most
-    if not fine:
-        wanted = "between 0 and 1" if most == 1 else "that is not negative"
-        raise InputError(f"{name} must be a number {wanted}. Received: {name}={value!r}")
-    return float(value)
+        check_integer(name, value)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from farandole.arguments import is_integer
 from farandole.artifact import Artifact, Signature
 from farandole.errors import InputError
 from farandole.networks import MLP, ragged_axes
@@ -79,7 +80,7 @@ def _checked(shape: Any) -> tuple[int, ...]:
     if isinstance(shape, str) or not isinstance(shape, Iterable):
         raise InputError(f"{wanted}. Received: shape={shape!r}")
     sizes = tuple(shape)
-    if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
+    if not all(map(is_integer, sizes)):
         raise InputError(f"{wanted}. Received: shape={shape!r}")
     return sizes
 

@@ -10,9 +10,10 @@ from urllib.parse import unquote
 import numpy as np
 
 from farandole import _spark
+from farandole.arguments import check_choice, is_integer
 from farandole.data import EMPTY, PictureReader
 from farandole.errors import InputError
-from farandole.networks import ImageNetwork, choice
+from farandole.networks import ImageNetwork
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,11 +58,11 @@ def read_images(
     >>> read_images(None, "photos", size=0)
     Traceback (most recent call last):
     ...
-    farandole.errors.InputError: size must be a whole number above 0, or two. Received: size=0
+    farandole.errors.InputError: size must be a positive integer, or two. Received: size=0
     """
     reader = PictureReader(
         size=_checked_size(size),
-        crop=choice("resize", resize, ("squash", "crop")) == "crop",
+        crop=check_choice("resize", resize, ("squash", "crop")) == "crop",
         scale=_checked_scale(normalize, gray),
         gray=gray,
         largest=_LARGEST_FILE,
@@ -149,9 +150,8 @@ def _checked_size(size: Any) -> tuple[int, int] | None:
     if size is None:
         return None
     found = size if isinstance(size, tuple | list) else (size, size)
-    whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in found)
-    if len(found) != 2 or not whole:
-        raise InputError(f"size must be a whole number above 0, or two. Received: size={size!r}")
+    if len(found) != 2 or not all(map(is_integer, found)):
+        raise InputError(f"size must be a positive integer, or two. Received: size={size!r}")
     return found[0], found[1]
 
 
@@ -159,7 +159,7 @@ def _checked_scale(normalize: Any, gray: bool) -> tuple[Array, Array] | None:
     if normalize is None:
         return None
     if isinstance(normalize, str):
-        normalize = NORMALIZATIONS[choice("normalize", normalize, NORMALIZATIONS)]
+        normalize = NORMALIZATIONS[check_choice("normalize", normalize, NORMALIZATIONS)]
     try:
         mean, deviation = (np.atleast_1d(np.asarray(part, np.float32)) for part in normalize)
     except (TypeError, ValueError):

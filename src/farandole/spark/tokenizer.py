@@ -14,11 +14,11 @@ from pyspark.ml.param.shared import HasInputCol, HasOutputCol
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
+from farandole.arguments import check_choice
 from farandole.data import BadRows, quoted
 from farandole.errors import InputError
 from farandole.features import FILE, MINILM, Tokenizer
 from farandole.inference import NULLS, UnusableInput, null_rows, put_back
-from farandole.networks import choice
 from farandole.spark.io import Reader, Writer, reading, write_metadata, writing
 from farandole.spark.params import Row, declare, set_checked, text, whole
 
@@ -76,7 +76,7 @@ class TextTokenizer(TextTokenizerParams, Transformer, MLWritable, MLReadable["Te
 
         source, target = self.getInputCol(), self.getOutputCol()
         _check_columns(dataset, source, target)
-        nulls, tokenizer = choice("nulls", self.getOrDefault("nulls"), NULLS), self.loaded()
+        nulls, tokenizer = check_choice("nulls", self.getOrDefault("nulls"), NULLS), self.loaded()
         _spark.use_this_python(dataset.sparkSession)
 
         def split(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:

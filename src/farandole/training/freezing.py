@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from farandole.arguments import is_integer
 from farandole.errors import InputError
 from farandole.training.layers import check_known, head_of, is_under
 
@@ -174,8 +175,7 @@ def check_options(recipe: Recipe) -> None:
             f"{name} is for layers that are frozen: only with freeze. "
             f"Received: {name}={getattr(recipe, name)!r}"
         )
-    whole = isinstance(at, int) and not isinstance(at, bool)
-    if at is not None and not (whole and 2 <= at <= recipe.epochs):
+    if at is not None and not is_integer(at, least=2, most=recipe.epochs):
         raise InputError(
             "unfreeze_at must be the first epoch in which everything learns, counted from 1: at "
             f"least 2, and at most epochs={recipe.epochs}. Received: unfreeze_at={at!r}"

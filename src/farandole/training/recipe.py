@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from farandole.arguments import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_not_negative,
+    check_positive,
+)
 from farandole.errors import InputError
 from farandole.training import freezing, losses, metrics, optimizers, schedules, solvers
 
@@ -79,25 +85,25 @@ class Recipe:
     def check(self) -> None:
         """Raise for the first field that can't be meant."""
         # A solver may be asked to look only: the objective of the weights it starts from.
-        _check_integer("epochs", self.epochs, least=0 if self.solver() else 1)
+        check_integer("epochs", self.epochs, least=0 if self.solver() else 1)
         for name in ("batch_size", "accumulation"):
-            _check_integer(name, getattr(self, name), least=1)
+            check_integer(name, getattr(self, name), least=1)
         for name in ("patience", "max_steps"):
             if getattr(self, name) is not None:
-                _check_integer(name, getattr(self, name), least=1)
-        _check_integer("warmup", self.warmup, least=0)
-        _check_integer("seed", self.seed, least=0)
+                check_integer(name, getattr(self, name), least=1)
+        check_integer("warmup", self.warmup, least=0)
+        check_integer("seed", self.seed, least=0)
         for name in ("learning_rate", "clip_norm", "clip_value", "max_seconds"):
             if getattr(self, name) is not None:
-                _check_positive(name, getattr(self, name))
-        _check_not_negative("min_delta", self.min_delta)
+                check_positive(name, getattr(self, name))
+        check_not_negative("min_delta", self.min_delta)
         for name in ("shuffle", "restore_best", "stop_on_nan", "sync_batch_norm", "cache_features"):
-            _check_choice(name, getattr(self, name), (True, False))
+            check_flag(name, getattr(self, name))
         if self.monitor_mode is not None:
-            _check_choice("monitor_mode", self.monitor_mode, ("min", "max"))
+            check_choice("monitor_mode", self.monitor_mode, ("min", "max"))
         self._check_early_stopping()
-        _check_choice("schedule_per", self.schedule_per, ("step", "epoch"))
-        _check_choice("precision", self.precision, ("float32", "bfloat16"))
+        check_choice("schedule_per", self.schedule_per, ("step", "epoch"))
+        check_choice("precision", self.precision, ("float32", "bfloat16"))
         if self.class_weights is not None and min(self.class_weights, default=-1) < 0:
             raise InputError(
                 "class_weights must be a list of numbers, one a class, none of them negative. "
@@ -143,7 +149,7 @@ class Recipe:
                 f'{{"features": 1e-4}}. Received: learning_rates={rates!r}'
             )
         for layer, rate in rates.items():
-            _check_positive(f"learning_rates[{layer!r}]", rate)
+            check_positive(f"learning_rates[{layer!r}]", rate)
         if self._is_factory() and self.solver() is None:
             raise InputError(
                 "learning_rates are for an optimizer by name or class: a function that makes one "
@@ -185,31 +191,3 @@ _OF_BATCHES = (
     "unfreeze_at",
     "learning_rates",
 )
-
-
-def _check_integer(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        kind = "a positive integer" if least == 1 else "an integer that is not negative"
-        raise InputError(f"{name} must be {kind}. Received: {name}={value!r}")
-
-
-def _check_positive(name: str, value: Any) -> None:
-    if not (_is_number(value) and value > 0):
-        raise InputError(f"{name} must be a positive number. Received: {name}={value!r}")
-
-
-def _check_not_negative(name: str, value: Any) -> None:
-    if not (_is_number(value) and value >= 0):
-        raise InputError(
-            f"{name} must be a number that is not negative. Received: {name}={value!r}"
-        )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if not isinstance(value, type(choices[0])) or value not in choices:
-        wanted = " or ".join(map(repr, choices))
-        raise InputError(f"{name} must be {wanted}. Received: {name}={value!r}")

@@ -45,7 +45,7 @@ def test_what_fits() -> None:
     [
         ({"micro_batches": 0}, 2, "micro_batches must be a positive integer. Received: micro_b"),
         ({"stages": 2.5}, 2, "stages must be a positive integer"),
-        ({"schedule": "2f2b"}, 2, "schedule must be one of 'gpipe', '1f1b'"),
+        ({"schedule": "2f2b"}, 2, "schedule must be 'gpipe' or '1f1b'"),
         ({"stages": 2}, 4, r"needs 2 workers. Received: 4 workers. .*Hybrid\(data=…, inner=Pip"),
         ({"schedule": "1f1b", "micro_batches": 2}, 3, "micro_batches=2 for 3 stages. Raise"),
         ({}, 4, "3 of the network's 5 layers have parameters to train: too few for 4 stages. Use"),

@@ -31,7 +31,7 @@ def test_it_is_known_by_name() -> None:
         ({"servers": 0}, r"servers must be a positive integer\. Received: servers=0"),
         ({"servers": True}, "servers must be a positive integer"),
         ({"asynchronous": True, "staleness": -1}, r"0 or more\. Received: staleness=-1"),
-        ({"asynchronous": True, "staleness": 1.5}, "staleness must be a number of updates"),
+        ({"asynchronous": True, "staleness": 1.5}, "staleness must be an integer of 0 or more"),
         ({"staleness": 2}, "staleness=2 needs asynchronous=True"),
     ],
 )

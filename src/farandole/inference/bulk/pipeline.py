@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from farandole.errors import InputError
+from farandole.arguments import check_integer_or_auto
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,13 +52,9 @@ def one_thread_each() -> Iterator[None]:
 
 def count_workers(num_workers: int | str) -> int:
     """As many as asked for; "auto": as there are cores for this process."""
-    if num_workers == "auto":
+    if check_integer_or_auto("num_workers", num_workers) == "auto":
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores()
-    if isinstance(num_workers, int) and not isinstance(num_workers, bool) and num_workers > 0:
-        return num_workers
-    raise InputError(
-        f'num_workers must be "auto" or a positive integer. Received: num_workers={num_workers!r}'
-    )
+    return int(num_workers)
 
 
 class FirstAlone:

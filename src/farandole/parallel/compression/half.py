@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from farandole.errors import InputError
+from farandole.arguments import check_choice
 from farandole.parallel.compression.base import wide
 from farandole.parallel.compression.exchange import Exchange
 
@@ -40,9 +40,7 @@ class Half:
 
     def check(self) -> None:
         """Raise for an unknown format."""
-        if self.format not in _FORMATS:
-            names = " or ".join(map(repr, _FORMATS))
-            raise InputError(f"format must be {names}. Received: format={self.format!r}")
+        check_choice("format", self.format, _FORMATS)
 
     def compressor(
         self, shapes: Sequence[torch.Size], like: torch.Tensor, exchange: Exchange

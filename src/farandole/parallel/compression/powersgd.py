@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from farandole.errors import InputError
+from farandole.arguments import check_integer
 from farandole.parallel.compression.base import wide
 from farandole.parallel.compression.exchange import Exchange
 
@@ -38,12 +38,7 @@ class PowerSGD:
     def check(self) -> None:
         """Raise for a rank below one, or a start below none."""
         for setting, least in (("rank", 1), ("start", 0)):
-            value = getattr(self, setting)
-            if not isinstance(value, int) or value < least:
-                raise InputError(
-                    f"{setting} must be a whole number, {least} or more. "
-                    f"Received: {setting}={value!r}"
-                )
+            check_integer(setting, getattr(self, setting), least)
 
     def compressor(
         self, shapes: Sequence[torch.Size], like: torch.Tensor, exchange: Exchange

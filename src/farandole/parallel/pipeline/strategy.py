@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from farandole.arguments import check_integer
 from farandole.errors import InputError
 from farandole.networks import ragged_axes
 from farandole.parallel.base import Synchronizer, broadcast_state
@@ -146,8 +147,8 @@ class Pipeline:
     def _check_numbers(self, workers: int) -> None:
         for name in ("micro_batches", "stages"):
             value = getattr(self, name)
-            if value is not None and not _is_positive(value):
-                raise InputError(f"{name} must be a positive integer. Received: {name}={value!r}")
+            if value is not None:
+                check_integer(name, value)
         pipeline(1, 1, self.schedule)
         if self.stages not in (None, workers):
             raise InputError(
@@ -217,7 +218,3 @@ def _check_boundary(name: str, value: torch.Tensor, rows: int) -> None:
             f"numbers for each row of the batch, but {tuple(value.shape)} of {value.dtype} for "
             f"{rows} rows. Split elsewhere with split_at=[…]."
         )
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from farandole.arguments import check_integer
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer, broadcast_state
 from farandole.parallel.flat import FlatGradients
@@ -46,17 +47,10 @@ class ParameterServer:
     staleness: int | None = None
 
     def __post_init__(self) -> None:
-        if not _is_count(self.servers, 1):
-            raise InputError(
-                f"servers must be a positive integer. Received: servers={self.servers!r}"
-            )
+        check_integer("servers", self.servers)
         if self.staleness is None:
             return
-        if not _is_count(self.staleness, 0):
-            raise InputError(
-                "staleness must be a number of updates, 0 or more. "
-                f"Received: staleness={self.staleness!r}"
-            )
+        check_integer("staleness", self.staleness, least=0)
         if not self.asynchronous:
             raise InputError(
                 f"staleness={self.staleness} needs asynchronous=True: synchronous workers are "
@@ -92,7 +86,3 @@ class ParameterServer:
         broadcast_state(network, world)
         schedule = parameter_server(world.size, self.servers)
         return FlatGradients(network, world, Scheduled(schedule, world))
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from farandole.errors import InputError
+from farandole.arguments import check_integer, check_not_negative, check_positive
 
 Evaluate = Callable[[torch.Tensor], tuple[float, torch.Tensor]]
 """Weights, flat and in float64 → the objective and its gradient there, over all workers."""
@@ -48,18 +48,17 @@ class Solver(Protocol):
         ...
 
 
-def check_positive(solver: object, *names: str, zero: bool = False) -> None:
+def check_numbers(solver: object, *names: str, zero: bool = False) -> None:
     """Raise unless these options are positive numbers, or None where that is their default."""
     for name in names:
         value = getattr(solver, name)
         default = getattr(type(solver), name)
         if value is None and default is None:
             continue
-        whole = not isinstance(default, float)
-        kind = int if whole else (int, float)
-        good = isinstance(value, kind) and not isinstance(value, bool)
-        if not good or not (value > 0 or (zero and value == 0)):
-            what = "a positive integer" if whole else "a positive number"
-            raise InputError(
-                f"{type(solver).__name__}: {name} must be {what}. Received: {name}={value!r}"
-            )
+        place = f"{type(solver).__name__}.{name}"
+        if not isinstance(default, float):
+            check_integer(place, value)
+        elif zero:
+            check_not_negative(place, value)
+        else:
+            check_positive(place, value)

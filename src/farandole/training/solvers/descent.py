@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from farandole.training.solvers.base import Evaluate, Iterate, check_positive
+from farandole.training.solvers.base import Evaluate, Iterate, check_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class GradientDescent:
 
     def check(self) -> None:
         """Raise for an option that can't be meant."""
-        check_positive(self, "step", "block_size")
-        check_positive(self, "tolerance", zero=True)
+        check_numbers(self, "step", "block_size")
+        check_numbers(self, "tolerance", zero=True)
 
     def iterates(
         self, evaluate: Evaluate, start: torch.Tensor, iterations: int

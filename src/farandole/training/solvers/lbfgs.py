@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from farandole.training.solvers.base import Evaluate, Iterate, check_positive
+from farandole.training.solvers.base import Evaluate, Iterate, check_numbers
 from farandole.training.solvers.wolfe import Sample, SearchFailed, search
 
 _VALUES_WATCHED = 20
@@ -37,8 +37,8 @@ class LBFGS:
 
     def check(self) -> None:
         """Raise for an option that can't be meant."""
-        check_positive(self, "memory", "block_size")
-        check_positive(self, "tolerance", zero=True)
+        check_numbers(self, "memory", "block_size")
+        check_numbers(self, "tolerance", zero=True)
 
     def iterates(
         self, evaluate: Evaluate, start: torch.Tensor, iterations: int
