@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole import _spark
-from farandole.errors import MissingPackage
+from farandole.commands.output import add_open, check_folder, open_in_browser
+from farandole.commands.parser import CommandParser, whole_number
+from farandole.errors import InputError, MissingPackage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +37,31 @@ LESSONS = (
 )
 
 
-def run_demo(output: str, workers: int = 2) -> None:
+def add_options(parser: CommandParser) -> None:
+    """Add where to write, and how many workers."""
+    parser.description = "Train on Iris and digits with Spark on this machine, in half a minute."
+    add = parser.add_argument
+    add("--output", default="farandole-demo", metavar="FOLDER", help="for model and picture")
+    add(
+        "--num-workers", "--workers", type=whole_number, default=2, metavar="N",
+        help="how many train together (2)",
+    )  # fmt: skip
+    add_open(parser, "the picture")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the demo, and show its picture if that was asked for."""
+    if options.num_workers < 1:
+        raise InputError(
+            f"num_workers must be positive. Received: num_workers={options.num_workers}"
+        )
+    picture = run_demo(check_folder(options.output), options.num_workers)
+    if options.open:
+        open_in_browser(picture)
+    return 0
+
+
+def run_demo(folder: Path, workers: int = 2) -> Path:
     """Train, save, load, query, and draw the learning curves."""
     from rich.console import Console
 
@@ -43,7 +70,6 @@ def run_demo(output: str, workers: int = 2) -> None:
     console.print(f"[bold]Farandole[/bold]: a ring of {workers} workers inside Spark")
     session = _spark.local_session("farandole-demo", workers)
     console.print(f"Spark {session.version} is up after {time.perf_counter() - start:.1f} s\n")
-    folder = Path(output)
     models = {}
     for lesson in LESSONS:
         console.print(f"[bold]{lesson.name}[/bold]: {lesson.about}")
@@ -53,9 +79,11 @@ def run_demo(output: str, workers: int = 2) -> None:
     console.print(closing_table(models))
     query(session, models["digits"], load_frame(session, "digits"), folder / "digits", console)
     picture = draw(models, folder / "learning-curves.png")
-    console.print(f"\nLearning curves: [bold]{picture}[/bold]")
+    console.print(f"\nThe network: [bold]{folder / 'digits'}[/bold]")
+    console.print(f"The picture: [bold]{picture}[/bold]")
     console.print(f"All of it took {time.perf_counter() - start:.0f} s.")
     session.stop()
+    return picture
 
 
 def load_frame(session: SparkSession, name: str) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import re
@@ -15,6 +16,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from farandole import _spark
+from farandole.commands.parser import CommandParser
+from farandole.commands.session import open_session, within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 LEAST_JAVA = 17
 VERSIONS = {"torch": ">=2.6", "pyarrow": ">=18.0", "pandas": ">=2.2,<3", "pyspark": ">=4.1,<5"}
 """What is needed, as pyproject.toml has it."""
+SESSION_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,27 @@ class Finding:
         return line if self.ok or not self.remedy else f"{line}\n    → {self.remedy}"
 
 
-def examine(open_session: Callable[[], SparkSession] | None) -> Iterator[Finding]:
+def add_options(parser: CommandParser) -> None:
+    """Add which Spark to look at."""
+    parser.description = "Check this machine, Spark and its workers, and say what to do."
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--master", help="a Spark master to check, such as spark://host:7077")
+    where.add_argument("--remote", help="a Spark Connect server to check, such as sc://host")
+    where.add_argument("--no-spark", action="store_true", help="check only this machine")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the findings; it has failed if one of them is bad."""
+    findings = []
+    for finding in examine(
+        None if options.no_spark else lambda: open_session(options.master, options.remote)
+    ):
+        print(finding, flush=True)
+        findings.append(finding)
+    return 0 if all(finding.ok for finding in findings) else 1
+
+
+def examine(opened: Callable[[], SparkSession] | None) -> Iterator[Finding]:
     """All findings, as they are made; without a session, only those of this machine."""
     yield check_python()
     for name in ("torch", "pyarrow", "pandas"):
@@ -49,8 +73,8 @@ def examine(open_session: Callable[[], SparkSession] | None) -> Iterator[Finding
     yield java
     spark = check_package("pyspark", VERSIONS["pyspark"], "pip install 'farandole[spark]'")
     yield spark
-    if open_session is not None and java.ok and spark.ok:
-        yield from check_cluster(open_session)
+    if opened is not None and java.ok and spark.ok:
+        yield from check_cluster(opened)
 
 
 def check_python() -> Finding:
@@ -109,19 +133,19 @@ def check_java() -> Finding:
     return Finding("Java", bool(found) and int(found[1]) >= LEAST_JAVA, said.split("\n")[0], remedy)  # type: ignore[index]
 
 
-def check_cluster(open_session: Callable[[], SparkSession]) -> Iterator[Finding]:
+def check_cluster(opened: Callable[[], SparkSession]) -> Iterator[Finding]:
     """A session, its slots, its workers' Python, and a ring through all of it."""
     start = time.perf_counter()
     try:
-        session = open_session()
+        session = within(SESSION_SECONDS, opened)
+        kind = "Connect" if _spark.is_connect(session) else "classic"
+        detail = f"{session.version}, {kind}, up in {time.perf_counter() - start:.1f} s"
+        slots, running = _spark.slots(session, fresh=True), _spark.running_tasks(session)
     except Exception as error:
-        yield Finding("Spark", False, str(error).split("\n")[0], "Check --master or --remote")
+        yield Finding("Spark", False, _in_short(error), "Check --master or --remote")
         return
-    kind = "Connect" if _spark.is_connect(session) else "classic"
-    detail = f"{session.version}, {kind}, up in {time.perf_counter() - start:.1f} s"
     yield Finding("Spark", True, detail)
-    slots = _spark.slots(session, fresh=True)
-    yield check_slots(slots, _spark.running_tasks(session))
+    yield check_slots(slots, running)
     if slots:
         yield from check_ring(session, min(slots, 8))
 
@@ -147,9 +171,7 @@ def check_ring(session: SparkSession, size: int) -> Iterator[Finding]:
             task, size, timeout=120, on_message=lambda rank, message: heard.add(rank)
         )
     except Exception as error:
-        yield Finding(
-            "workers", False, str(error).split("\n")[0], "See the error of the first rank"
-        )
+        yield Finding("workers", False, _in_short(error), "See the error of the first rank")
         return
     seconds = time.perf_counter() - start
     pythons = sorted({python for python, _, _ in said})
@@ -183,6 +205,12 @@ def _greet(world: object, _: None) -> tuple[str, str, float]:
     total = torch.tensor([float(world.rank)])
     dist.all_reduce(total)
     return platform.python_version(), __version__, float(total)
+
+
+def _in_short(error: Exception) -> str:
+    """The first line; of an error from Java, what it says after the name of its class."""
+    java = re.search(r"^: [\w.$]+: (.+)$", str(error), re.MULTILINE)
+    return java[1] if java else (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _memory() -> tuple[float, float]:

@@ -8,6 +8,7 @@ from farandole.planning.plan import Plan, plan
 from farandole.planning.profile import Layer, Profile
 from farandole.planning.recommendation import Recommendation
 from farandole.planning.strategies import STRATEGIES
+from farandole.planning.subject import find as find_network
 from farandole.planning.text import closing, tables
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Recommendation",
     "choose",
     "closing",
+    "find_network",
     "plan",
     "require_matplotlib",
     "tables",

@@ -1,0 +1,8 @@
+"""python -m farandole: the command line."""
+
+import sys
+
+from farandole.commands.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""farandole train: a network trained on Parquet files and saved, without Spark."""
+
+from __future__ import annotations
+
+import argparse
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+
+from farandole.commands.network import add_network, find_network
+from farandole.commands.output import check_new
+from farandole.commands.parser import (
+    CommandParser,
+    names,
+    number,
+    numbers,
+    pairs,
+    whole_number,
+)
+from farandole.errors import ArtifactError, InputError
+from farandole.training import INTERRUPTED, Recipe
+
+if TYPE_CHECKING:
+    from farandole.api import TrainingResult
+
+RECIPE = {
+    "loss": "cross_entropy, mse … (cross_entropy)",
+    "optimizer": "adam, sgd, lbfgs … (adam)",
+    "optimizer_options": "such as momentum=0.9,nesterov=true",
+    "learning_rate": "(0.001)",
+    "epochs": "how often every row is seen (1)",
+    "batch_size": "rows of one step, of all workers together (32)",
+    "shuffle": "rows in another order each epoch (yes)",
+    "seed": "the same one gives the same network (0)",
+    "metrics": "such as accuracy (what suits the loss)",
+    "class_weights": "a weight for each class",
+    "clip_norm": "the longest that a gradient may be",
+    "clip_value": "the largest that a gradient's number may be",
+    "accumulation": "batches that are summed into one update (1)",
+    "schedule": "of the learning rate: cosine, linear …",
+    "schedule_per": "step or epoch (step)",
+    "warmup": "updates over which the learning rate rises (0)",
+    "precision": "float32 or bfloat16 (float32)",
+    "patience": "epochs without improvement after which to stop",
+    "monitor": "with --patience: the column of the history to watch",
+    "monitor_mode": "with --patience: min or max, what is better",
+    "min_delta": "with --patience: the least that counts as improvement",
+    "restore_best": "with --patience: keep the best epoch's network (yes)",
+    "max_steps": "updates after which to stop",
+    "max_seconds": "after which to stop",
+    "stop_on_nan": "stop when the loss is no number (yes)",
+    "sync_batch_norm": "batch normalisation over the rows of all workers (no)",
+    "freeze": 'layers that don\'t learn, or "all but head"',
+    "unfreeze_at": "the first epoch in which frozen layers learn",
+    "learning_rates": "of layers, such as features=0.0001",
+    "cache_features": "frozen layers see each row once (yes)",
+}
+"""What is said about each field of a `Recipe`."""
+
+
+def add_options(parser: CommandParser) -> None:
+    """Add what `farandole.train` takes, and the fields of a `Recipe`."""
+    parser.description = (
+        "Train a network on Parquet files, on this machine, and save it as a folder that\n"
+        "farandole predict, farandole.load and farandole.predict_udf read."
+    )
+    parser.epilog = (
+        "example: farandole train --network MLP --layers 64,32,10 --data train.parquet\n"
+        "         --label digit --epochs 5 --validation 0.2 --output net"
+    )
+    add_network(parser)
+    add = parser.add_argument
+    add("--data", required=True, metavar="PATH", help="a Parquet file, or a folder of them")
+    add("--output", required=True, metavar="FOLDER", help="for the network")
+    add("--overwrite", action="store_true", help="replace an output that exists")
+    add("--quiet", action="store_true", help="show no progress")
+    add("--allow-pickle", action="store_true", help="pickle a network that can't be described")
+    parser.argument_default = argparse.SUPPRESS  # train's own defaults hold
+    add("--features", type=names, metavar="A,B", help="columns to feed (features, or all others)")
+    add("--label", type=names, metavar="A,B", help="columns to learn (label)")
+    add("--weight", metavar="NAME", help="a column of row weights")
+    add("--validation", type=_fraction_or_name, metavar="F", help="such as 0.2, or a column")
+    add(
+        "--num-workers", "--workers", type=whole_number, metavar="N",
+        help="processes that share each batch (1)",
+    )  # fmt: skip
+    add("--strategy", metavar="NAME", help="how they do: allreduce, ring, auto … (allreduce)")
+    add("--initial-weights", metavar="FOLDER", help="a saved network to start from")
+    add("--timeout", type=number, metavar="S", help="seconds that a worker waits for others")
+    add("--trace", metavar="FILE", help="for what every worker did, for explain --trace")
+    hints = get_type_hints(Recipe)
+    for field in fields(Recipe):
+        add(
+            f"--{field.name.replace('_', '-')}", help=RECIPE[field.name], **_kind(hints[field.name])
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, print the history, save, and say where."""
+    import torch
+
+    from farandole.api import train
+
+    given = vars(options)
+    output, data = check_new(given.pop("output"), overwrite=options.overwrite), given.pop("data")
+    _check_replaceable(output)
+    _check_there(data, "to train on")
+    if "initial_weights" in given:
+        _check_there(given["initial_weights"], "to take weights from")
+    how_to_save = {name: given.pop(name) for name in ("overwrite", "allow_pickle")}
+    torch.manual_seed(given.get("seed", Recipe().seed))  # a new network's first weights
+    network = find_network(options).network
+    own = {name: given.pop(name) for name in ("network", "layers", "quiet")}
+    result = train(network, data, progress=not own["quiet"], **given)
+    _print_history(result)
+    _save(result, output, how_to_save)
+    print(f"The network: {output}")
+    print(f"Next: farandole predict --model {output} --input FILE --output FILE")
+    return 130 if result.reason == INTERRUPTED else 0
+
+
+def _check_replaceable(output: Path) -> None:
+    """Let --overwrite replace a saved network or nothing, never a folder of something else."""
+    if not output.exists() or (output / "network.json").exists():
+        return
+    if not output.is_dir() or any(output.iterdir()):
+        raise InputError(f"{str(output)!r} holds no network, so it stays. Choose another --output.")
+
+
+def _check_there(path: str, purpose: str) -> None:
+    if not Path(path).exists():
+        raise InputError(f"There is no file or folder {path!r} {purpose}.")
+
+
+def _kind(hint: Any) -> dict[str, Any]:
+    """How an option is read, by the type of a recipe's field."""
+    kinds = set(get_args(hint)) if get_origin(hint) in (Union, types.UnionType) else {hint}
+    kinds -= {types.NoneType}
+    if kinds == {bool}:
+        return {"action": argparse.BooleanOptionalAction}
+    read: dict[Any, tuple[Callable[[str], Any], str]] = {
+        int: (whole_number, "N"),
+        float: (number, "X"),
+        Mapping[str, Any]: (pairs, "A=X"),
+        Mapping[str, float]: (pairs, "A=X"),
+        Sequence[float]: (numbers, "X,Y"),
+        Sequence[str]: (_layers, "A,B"),
+        Sequence[Any]: (names, "A,B"),
+    }
+    convert, metavar = next((read[kind] for kind in read if kind in kinds), (str, "NAME"))
+    return {"type": convert, "metavar": metavar}
+
+
+def _layers(text: str) -> str | list[str]:
+    return text if text == "all but head" else names(text)
+
+
+def _fraction_or_name(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _print_history(result: TrainingResult) -> None:
+    rows = result.history
+    if len(rows) > 20:
+        print(f"The last 10 of {len(rows)} epochs:")
+    shown = rows if len(rows) <= 20 else rows.tail(10)
+    print(shown.to_string(index=False, float_format="{:.4g}".format))
+    print(f"{result.reason}, in {result.seconds['total']:.1f} s")
+
+
+def _save(result: TrainingResult, output: Path, options: dict[str, Any]) -> None:
+    """Save the network; if only its weights can be, save those before saying so."""
+    from safetensors.torch import save_file
+
+    from farandole.artifact import plain_state
+
+    try:
+        result.save(output, **options)
+    except ArtifactError as error:
+        weights = output.with_name(f"{output.name}.safetensors")
+        save_file(plain_state(result.network), weights)
+        raise ArtifactError(f"{error} The weights alone are in {str(weights)!r}.") from error
