@@ -2,7 +2,7 @@
 
 import sys
 
-from farandole.commands.cli import main
+from farandole.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

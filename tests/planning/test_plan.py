@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -9,7 +8,6 @@ import torch
 from torch import nn
 
 import farandole
-from farandole.commands.cli import main
 from farandole.errors import InputError
 from farandole.planning import Layer, Plan, Profile, choose
 from farandole.planning.strategies import INEXACT
@@ -265,32 +263,6 @@ def test_what_can_t_be_meant_is_told(options: dict[str, object], words: str) -> 
 def test_a_profile_needs_layers() -> None:
     with pytest.raises(InputError, match="needs layers with parameters"):
         Profile([])
-
-
-def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = "--workers 1..8 --link 25Gbit --step-time 5ms --memory 16GB --price 2 --rows 100000"
-    line = ["plan", "--network", "mlp:64,32,10", *options.split(), "--output", str(tmp_path)]
-    assert main(line) == 0
-    printed = capsys.readouterr().out
-    assert "allreduce on" in printed
-    table = pd.read_csv(tmp_path / "plan.csv")
-    assert {"strategy", "workers", "seconds", "money", "fits"} <= set(table)
-    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["plan", "--network", "mlp:64,10", "--price", "2"]) == 1
-    assert "go together" in capsys.readouterr().err
-    assert main(["plan", "--network", "mlp:64,10", "--shape=-4"]) == 1
-    assert "shape must be" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["plan", "--network", "mlp:64,10", "--shape", "3,x"])
-    assert "must be the sizes of one row" in capsys.readouterr().err
-
-
-def test_the_command_looks_for_matplotlib_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("farandole.planning.picture.find_spec", lambda name: None)
-    assert main(["plan", "--network", "nowhere", "--output", "plan"]) == 1
-    assert "matplotlib is not installed" in capsys.readouterr().err
 
 
 def test_auto_shards_only_what_does_not_fit() -> None:

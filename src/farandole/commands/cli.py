@@ -123,7 +123,3 @@ def _warnings_in_words(parser: CommandParser) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show  # type: ignore[assignment]
         yield
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -52,9 +52,7 @@ def add_options(parser: CommandParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the demo, and show its picture if that was asked for."""
     if options.num_workers < 1:
-        raise InputError(
-            f"num_workers must be positive. Received: num_workers={options.num_workers}"
-        )
+        raise InputError(f"--num-workers must be positive. Received: {options.num_workers}")
     picture = run_demo(check_folder(options.output), options.num_workers)
     if options.open:
         open_in_browser(picture)

@@ -37,16 +37,18 @@ def _with_option(message: str, name: str, option: str) -> str:
     start = rf"(?<![\w.'\"/=-]){name}"
     message = re.sub(rf"{start}=(True|False)\b", lambda m: _switch(option, m[1]), message)
     message = re.sub(rf"{start}=({_VALUE})", lambda m: f"{option} {_plain(m[1])}".rstrip(), message)
+    patterns = [
+        # At the start of a sentence, where "epochs must be …" means the option.
+        rf"((?<=\. )|^){name}(?= (?:must|can|has|have|needs|is for|are for)\b)",
+        rf"(no option (?:'\w+'|--[\w-]+)\. Did you mean )'{name}'",
+        rf"(option |trace only )'{name}'",
+        rf"(only with ){name}\b",
+    ]
     if "_" in name:  # no word of English
-        message = re.sub(rf"{start}(?!\w)", option, message)
-    # At the start of a sentence, where "epochs must be …" means the option.
-    verbs = "must|can|has|have|is for|are for|needs|has no"
-    message = re.sub(rf"(?:(?<=\. )|^){name}(?= (?:{verbs})\b)", option, message)
-    message = re.sub(
-        rf"(no option (?:'\w+'|--[\w-]+)\. Did you mean )'{name}'", rf"\1{option}", message
-    )
-    message = re.sub(rf"(option |trace only )'{name}'", rf"\1{option}", message)
-    return re.sub(rf"(only with ){name}\b", rf"\1{option}", message)
+        patterns.append(rf"(){start}(?!\w)")
+    for pattern in patterns:
+        message = re.sub(pattern, rf"\1{option}", message)
+    return message
 
 
 def _switch(option: str, value: str) -> str:

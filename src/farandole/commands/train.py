@@ -143,11 +143,11 @@ def _kind(hint: Any) -> dict[str, Any]:
     read: dict[Any, tuple[Callable[[str], Any], str]] = {
         int: (whole_number, "N"),
         float: (number, "X"),
-        Mapping[str, Any]: (pairs, "A=X"),
-        Mapping[str, float]: (pairs, "A=X"),
         Sequence[float]: (numbers, "X,Y"),
         Sequence[str]: (_layers, "A,B"),
         Sequence[Any]: (names, "A,B"),
+        Mapping[str, Any]: (pairs, "A=X"),
+        Mapping[str, float]: (pairs, "A=X"),
     }
     convert, metavar = next((read[kind] for kind in read if kind in kinds), (str, "NAME"))
     return {"type": convert, "metavar": metavar}
