@@ -93,7 +93,7 @@ def failed_worker() -> WorkerFailed:
     [
         (InputError("k must be 1"), 2, "k must be 1"),
         (ArtifactError("is damaged"), 1, "is damaged"),
-        (failed_worker(), 1, "rank 1: a null"),
+        (failed_worker(), 2, "rank 1: a null"),
         (WorkerFailed(1, "KeyError: 3", "Trace …"), 1, "rank 1 failed: KeyError: 3\n\nTrace …"),
         (FileNotFoundError(2, "No such file or directory", "a.txt"), 1,
          "'a.txt': No such file or directory"),

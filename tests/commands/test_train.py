@@ -170,7 +170,8 @@ def test_options_are_read_as_the_recipe_has_them() -> None:
     _, parser = find_command("train")
     line = (
         "--network x --data x --output x --epochs 3 --learning-rate 1e-3 --no-shuffle "
-        "--metrics a,b --class-weights 1,2 --freeze a,b --learning-rates a=0.5 --schedule cosine --patience 2"
+        "--metrics a,b --class-weights 1,2 --freeze a,b --learning-rates a=0.5 --schedule cosine "
+        "--patience 2"
     )
     found = vars(parser.parse_args(line.split()))
     wanted: dict[str, Any] = {

@@ -55,12 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("interrupted", parser)
         return INTERRUPTED
-    except InputError as error:
-        _say(str(error), parser)
-        return WRONG
     except FarandoleError as error:
-        _say(_in_short(error), parser)
-        return FAILED
+        reason, message = _in_short(error)
+        _say(message, parser)
+        return WRONG if isinstance(reason, InputError) else FAILED
     except BrokenPipeError:  # somebody has read enough: farandole explain ring | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -106,11 +104,12 @@ def _say(message: str, parser: CommandParser) -> None:
     print(f"farandole: {for_command_line(message, parser.options)}", file=sys.stderr)
 
 
-def _in_short(error: FarandoleError) -> str:
-    """One sentence; but the traceback too where a worker ran into what nobody foresaw."""
-    if isinstance(error, WorkerFailed) and isinstance(error.__cause__, FarandoleError):
-        return f"rank {error.rank}: {error.__cause__}"
-    return str(error)
+def _in_short(error: FarandoleError) -> tuple[FarandoleError, str]:
+    """The error that counts, and a sentence; a traceback only for what nobody foresaw."""
+    cause = error.__cause__
+    if isinstance(error, WorkerFailed) and isinstance(cause, FarandoleError):
+        return cause, f"rank {error.rank}: {cause}"
+    return error, str(error)
 
 
 @contextmanager
