@@ -7,7 +7,7 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel import AllReduce, Hybrid, Pipeline, resolve
-from farandole.parallel.grid import place_of
+from farandole.parallel.replica_mesh import coordinate_of
 
 AS_MANY = "A pipeline of 3 stages needs 3 workers. Received: 2"
 
@@ -44,7 +44,7 @@ def test_the_name_stands_for_two_pipelines() -> None:
 
 
 def test_the_workers_of_a_copy_are_neighbours() -> None:
-    assert [place_of(rank, 3) for rank in range(6)] == [
+    assert [coordinate_of(rank, 3) for rank in range(6)] == [
         (0, 0),
         (0, 1),
         (0, 2),

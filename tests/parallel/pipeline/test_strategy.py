@@ -15,7 +15,7 @@ import farandole
 from farandole.errors import InputError
 from farandole.networks import CNN, MLP, RNN
 from farandole.parallel import Naive, Pipeline, Totals, resolve
-from farandole.parallel.flat import FlatGradients
+from farandole.parallel.flat_gradients import FlatGradients
 from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
 from farandole.world import World
 

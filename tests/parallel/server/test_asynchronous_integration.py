@@ -122,11 +122,11 @@ def _check_one_that_diverges(world: World) -> None:
 
 
 def _check_wishes(world: World) -> None:
-    """What the last one wishes reaches the others with the servers' answers."""
+    """What the last one flags reaches the others with the servers' answers."""
     network, sync, optimizer = _attach(world, 1, 2)
     for number in range(2000):
-        wishes = world.rank == 2 and number == 5
-        totals = _update(network, sync, optimizer, Totals(1.0, 2.0, interrupted=wishes))
+        flags = world.rank == 2 and number == 5
+        totals = _update(network, sync, optimizer, Totals(1.0, 2.0, interrupted=flags))
         if totals.interrupted:
             break
     assert number < 1000
