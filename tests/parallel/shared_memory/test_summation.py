@@ -72,7 +72,7 @@ def test_shares_cover_everything_once(workers: int, size: int) -> None:
     rows = torch.zeros(workers + 1, size)
     rows[:-1] = torch.arange(1.0, workers + 1)[:, None]
     for position in range(workers):
-        SharedRows(rows, position).add_up()
+        SharedRows(rows, position).sum_share()
     assert rows[-1].eq(workers * (workers + 1) / 2).all()
 
 
