@@ -19,7 +19,7 @@ def network() -> nn.Module:
 @pytest.mark.parametrize(
     ("options", "workers", "message"),
     [
-        ({}, 2, r"2 workers can't be parted into 2 copies of 2 or more.*Use 4 workers"),
+        ({}, 2, r"2 workers can't be split into 2 copies of 2 or more.*Use 4 workers"),
         ({}, 5, "Use 4 or 6 workers"),
         ({"data": 3}, 8, r"Use 6 or 9 workers.*Hybrid\(data=3, inner=Pipeline"),
         ({"data": 1}, 4, "at least 2.*Received: data=1"),

@@ -37,7 +37,7 @@ def add_plan(commands: Any) -> None:
     add("--precision", default="float32", help="float32, or mixed: 2 + 2 + 12 bytes a parameter")
     add("--no-overlap", dest="overlap", action="store_false", help="send after the backward pass")
     add("--servers", type=int, default=8, metavar="N", help="where there are several (8)")
-    add("--local-steps", type=int, metavar="N", help="of local SGD between meetings (8)")
+    add("--local-steps", type=int, metavar="N", help="of local SGD between outer steps (8)")
     add("--micro-batches", type=int, metavar="N", help="of a pipeline (four for each stage)")
     add("--output", metavar="FOLDER", help="folder for plan.csv and plan.png")
     plan.set_defaults(command=_plan)

@@ -100,8 +100,8 @@ def summation_for(name: str, world: World) -> Summation:
 
 
 def _wants_shared_memory(name: str, world: World) -> bool:
-    has_neighbours = len(set(world.addresses)) < world.size
-    return name == "shared-memory" or (name == "auto" and has_neighbours)
+    shares_host = len(set(world.addresses)) < world.size
+    return name == "shared-memory" or (name == "auto" and shares_host)
 
 
 def _shared_memory(world: World) -> Summation | None:

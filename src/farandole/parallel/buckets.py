@@ -92,7 +92,7 @@ class Buckets:
             return
         self._awaited[number] -= 1
         if self._awaited[number] < 0:
-            raise RuntimeError("There are more backward passes than zero_grad(passes) was told.")
+            raise RuntimeError("There are more backward passes than zero_grad(passes) was given.")
         ready = len(self._works)
         while ready < self._early and self._awaited[ready] == 0:
             ready += 1

@@ -106,7 +106,7 @@ class OuterSteps(Synchronizer):
     """Workers step alone; every so many updates, all together.
 
     Between outer steps nothing is sent, and `reduce_gradients` gives a worker's own totals. So what
-    all have to hear at once, or some would wait for the others for ever, is kept for the next outer
+    all have to know at once, or some would wait for the others for ever, is kept for the next outer
     step: requests to stop, and losses that aren't finite.
 
     Args:
@@ -176,13 +176,13 @@ class OuterSteps(Synchronizer):
         if self._mine > 0:
             optimizer.step()
         if self._is_due:
-            self._meet()
+            self._outer_step()
 
     def end_epoch(self, rows: int) -> None:
         """Meet, if anybody has moved since the last time; average running statistics."""
         if self._updates:
             self._share(0.0, 0.0)
-            self._meet()
+            self._outer_step()
         average_buffers(self.network, self.world, rows)
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class OuterSteps(Synchronizer):
         self._summation.close()
 
     def _keep(self, mine: Totals) -> None:
-        """Remember what all have to hear."""
+        """Remember what all have to know."""
         lost = self._waiting.loss if math.isfinite(mine.loss) else math.nan
         interrupted = self._waiting.interrupted or mine.interrupted
         self._waiting = Totals(lost, 0.0, interrupted, self._waiting.expired or mine.expired)
@@ -210,7 +210,7 @@ class OuterSteps(Synchronizer):
         *numbers, self._seen_by_all = values.tolist()
         return Totals.of(numbers)
 
-    def _meet(self) -> None:
+    def _outer_step(self) -> None:
         """One step of the outer optimizer, the same on all workers, who go on from there."""
         assert self._outer is not None
         self._updates = 0

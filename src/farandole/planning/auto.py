@@ -37,7 +37,7 @@ def choose(
 
     This is the planner's model of memory, and no simulation: no link and no time is looked at, only
     whether parameters, gradients and Adam's averages fit. Nothing is simpler than all-reduce, so
-    that is taken where they do; where they don't, they are parted, stage by stage.
+    that is taken where they do; where they don't, they are split, stage by stage.
 
     Args:
         network: any torch module.
@@ -58,14 +58,14 @@ def choose(
             AllReduce(), f"{format_bytes(needed[0])} a worker fit into {format_bytes(room)}"
         )
     fitting = [stage for stage in (1, 2, 3) if needed[stage] <= room]
-    # Where nothing fits, or what fits isn't allowed: the more is parted, the better.
+    # Where nothing fits, or what fits isn't allowed: the more is split, the better.
     for stage in [*fitting, 3, 2, 1]:
         found = Sharded(stage=stage)
         if _is_allowed(found, network, workers, check):
-            parted = f"with stage {stage} of sharding it is {format_bytes(needed[stage])}"
+            split = f"with stage {stage} of sharding it is {format_bytes(needed[stage])}"
             short = f"{format_bytes(needed[0])} don't fit into {format_bytes(room)} a worker"
-            return Choice(found, f"{short}; {parted}")
-    return Choice(AllReduce(), f"{format_bytes(needed[0])} a worker are much, but can't be parted")
+            return Choice(found, f"{short}; {split}")
+    return Choice(AllReduce(), f"{format_bytes(needed[0])} a worker are much, but can't be split")
 
 
 def _count(network: nn.Module) -> int:

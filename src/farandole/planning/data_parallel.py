@@ -107,12 +107,12 @@ def asynchronous_servers_cost(scenario: Scenario) -> StepCost:
 
 
 def local_steps(scenario: Scenario) -> StepCost:
-    """Workers meet every few steps, so that lateness averages out between."""
+    """Workers sum every few steps, so that lateness averages out between."""
     late = straggler_factor(scenario.workers, scenario.cluster.jitter / scenario.local_steps**0.5)
-    meeting = scenario.ring.whole(scenario.gradients) / scenario.local_steps
+    outer_step = scenario.ring.whole(scenario.gradients) / scenario.local_steps
     sent = scenario.ring.sent * scenario.gradients / scenario.local_steps
     return StepCost(
-        scenario.profile.seconds * late + meeting, sent, scenario.held + scenario.gradients
+        scenario.profile.seconds * late + outer_step, sent, scenario.held + scenario.gradients
     )
 
 
@@ -173,10 +173,10 @@ def overlapped_sum(
 def overlapped_gather(
     buckets: Sequence[Bucket], by: CollectiveCost, width: float, late: float, *, again: bool
 ) -> float:
-    """Seconds of the passes in which parameters are gathered and gradients parted: FSDP.
+    """Seconds of the passes in which parameters are gathered and gradients split: FSDP.
 
     A bucket's parameters are on their way while the pass of the one before it runs, and no earlier,
-    so that no more than two are there at a time. Its gradients are parted after its backward pass.
+    so that no more than two are there at a time. Its gradients are split after its backward pass.
     All of that takes turns on one link.
 
     Args:

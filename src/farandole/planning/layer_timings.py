@@ -1,4 +1,7 @@
-"""Layer timings: when each layer was done, in one forward and one backward pass."""
+"""Layer timings: when each layer was done, in one forward and one backward pass.
+
+Forward that is when it has given its output, backward when its last gradient is there.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ class LayerTimings:
     """Bytes kept by all layers so far."""
     output: dict[str, float] = field(default_factory=dict)
     start: float = 0.0
-    turn: float = 0.0
+    forward_end: float = 0.0
     end: float = 0.0
 
 
 def time_layers(network: nn.Module, arguments: Sequence[Any], clock: Clock) -> LayerTimings:
-    """One forward and one backward pass, with the timings at which each layer was done."""
+    """One forward and one backward pass, with the time at which each layer was done."""
     found = LayerTimings(start=clock())
-    with _watched(network, found, clock) as kept:
+    with _hooked(network, found, clock) as kept:
         try:
             with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
                 loss = _loss(network(*arguments))
@@ -42,17 +45,17 @@ def time_layers(network: nn.Module, arguments: Sequence[Any], clock: Clock) -> L
                 f"The network can't take the example. It says: {error}. Say what a row looks like "
                 "with shape=, such as shape=(3, 224, 224)."
             ) from error
-        found.turn = clock()
+        found.forward_end = clock()
         loss.backward()
         found.end = clock()
     return found
 
 
 @contextmanager
-def _watched(
+def _hooked(
     network: nn.Module, found: LayerTimings, clock: Clock
 ) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-    """Note timings in the body of a `with`; gives a hook that counts what is kept."""
+    """Note when layers are done in the body of a `with`; gives a hook that counts what is kept."""
     total, seen = [0.0], {id(parameter) for parameter in network.parameters()}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -66,13 +69,15 @@ def _watched(
         found.forward[name], found.kept[name] = clock(), total[0]
         found.output[name] = _bytes(output)
 
-    def grown(name: str, parameter: torch.Tensor) -> None:
+    def accumulated(name: str, parameter: torch.Tensor) -> None:
         found.backward[name] = clock()
 
     hooks = []
     for name, (module, parameters) in parameters_by_module(network).items():
         hooks.append(module.register_forward_hook(partial(after, name)))
-        hooks += [p.register_post_accumulate_grad_hook(partial(grown, name)) for p in parameters]
+        hooks += [
+            p.register_post_accumulate_grad_hook(partial(accumulated, name)) for p in parameters
+        ]
     try:
         yield keep
     finally:

@@ -1,8 +1,7 @@
 """Measuring: one step of a network, layer by layer, in seconds or in operations.
 
-A parameter's gradient is there at some moment of the backward pass, and a layer's output at some
-moment of the forward pass. The clock that tells these timings is the machine's; or it counts
-floating-point operations, on tensors without values, where the seconds of a step are given.
+The clock is the machine's. Or it counts floating-point operations, on tensors without values, where
+the seconds of a step are given.
 """
 
 from __future__ import annotations
@@ -105,29 +104,29 @@ def _adam(parameters: Sequence[nn.Parameter]) -> Callable[[], None]:
 
 
 def _profile(network: nn.Module, timings: LayerTimings, rows: int) -> Profile:
-    """Seconds between timings: a layer's own, and of what came since the layer before it."""
-    owners = parameters_by_module(network)
+    """A layer's seconds are those since the layer before it was done."""
+    by_module = parameters_by_module(network)
     order = sorted(timings.backward, key=lambda name: -timings.backward[name])
     if timings.forward.keys() >= set(order):  # the clock may stand still: of two, the later one
         order = sorted(order, key=lambda name: list(timings.forward).index(name))
     forward = _differences(timings.forward, timings.start)
     kept = _differences(timings.kept, 0.0)
-    backward = _differences(timings.backward, timings.turn)
+    backward = _differences(timings.backward, timings.forward_end)
     last_forward = max(timings.forward.values(), default=timings.start)
-    last_backward = max(timings.backward.values(), default=timings.turn)
+    last_backward = max(timings.backward.values(), default=timings.forward_end)
     # What comes after the last layer belongs to it; what the first layer needs at the end, too.
-    forward[order[-1]] = forward.get(order[-1], 0.0) + timings.turn - last_forward
+    forward[order[-1]] = forward.get(order[-1], 0.0) + timings.forward_end - last_forward
     backward[order[0]] += timings.end - last_backward
     return Profile(
         [
             Layer(
                 name,
-                sum(p.numel() for p in owners[name][1]),
+                sum(p.numel() for p in by_module[name][1]),
                 forward.get(name, 0.0),
                 backward[name],
                 kept.get(name, 0.0),
                 timings.output.get(name, 0.0),
-                sum(PowerSGD().values_sent(p.shape) for p in owners[name][1]),
+                sum(PowerSGD().values_sent(p.shape) for p in by_module[name][1]),
             )
             for name in order
         ],

@@ -38,10 +38,8 @@ def stages_of_hybrid(scenario: Scenario) -> int:
 def _pipeline_cost(scenario: Scenario, stages: list[Stage], kind: str, count: int) -> StepCost:
     share = len(stages) / count
     late = straggler_factor(len(stages), scenario.cluster.jitter)
-    seconds = (
-        pipeline_seconds(stages, scenario.cluster, micro_batches=count, share=share, kind=kind)
-        * late
-    )
+    cluster = scenario.cluster
+    seconds = pipeline_seconds(stages, cluster, micro_batches=count, share=share, kind=kind) * late
     most = max(stage.parameters for stage in stages)
     seconds += scenario.profile.optimizer * most / scenario.profile.parameters
     # A stage sends its outputs forward, and gradients of the same size back.
@@ -65,9 +63,7 @@ def hybrid(scenario: Scenario) -> StepCost | None:
         return None
     stages = stages_of(scenario.profile, count)
     one = _pipeline_cost(scenario, stages, "1f1b", micro_batches)
-    late = straggler_factor(scenario.workers, scenario.cluster.jitter) / straggler_factor(
-        count, scenario.cluster.jitter
-    )
+    late = scenario.straggler / straggler_factor(count, scenario.cluster.jitter)
     # One ring for each stage, all at the same time: the rings of a host share its link.
     shared = min(count, scenario.cluster.per_host)
     lane = replace(scenario.cluster, bandwidth=scenario.cluster.bandwidth / shared, per_host=1)

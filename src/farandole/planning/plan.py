@@ -102,7 +102,7 @@ def plan(
         mtbf: mean time between failures of one worker, such as "1000h".
         precision: "float32", or "mixed" (2 + 2 + 12 bytes a parameter).
         overlap: whether gradients travel during the backward pass under strategies that can do so.
-        local_steps: that local SGD makes between meetings.
+        local_steps: that local SGD makes between outer steps.
         servers: how many, where there are several parameter servers.
         micro_batches: of a pipeline; by default four for each stage.
 
@@ -164,7 +164,7 @@ def crossing(scenario: Scenario) -> float:
 def profile_of(
     network: Any, batch: int, step_time: str | float | None, shape: Sequence[int] | None
 ) -> tuple[nn.Module | None, Profile]:
-    """A network, if there is one, and what it costs: measured here, or parted by operations."""
+    """A network, if there is one, and what it costs: measured here, or split by operations."""
     seconds = None if step_time is None else units.seconds("step_time", step_time)
     if isinstance(network, Profile):
         if network.seconds <= 0:

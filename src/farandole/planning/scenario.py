@@ -69,7 +69,7 @@ class Scenario:
 
     @property
     def held(self) -> float:
-        """Bytes of parameters, gradients, optimizer state and activations, nothing parted."""
+        """Bytes of parameters, gradients, optimizer state and activations, nothing split."""
         return memory.sharded(self.profile.parameters, 1, 0, self.precision) + self.profile.kept
 
     @property

@@ -52,7 +52,7 @@ def test_chains() -> None:
 
 @pytest.mark.parametrize("network", [CNN(channels=1, outputs=2), Own(nn.Linear(3, 3)), nn.ReLU()])
 def test_other_networks(network: nn.Module) -> None:
-    with pytest.raises(InputError, match=r"can't be parted by layers.*nn\.Sequential"):
+    with pytest.raises(InputError, match=r"can't be split by layers.*nn\.Sequential"):
         sequential_layers(network)
 
 

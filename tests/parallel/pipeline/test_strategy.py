@@ -71,12 +71,12 @@ def test_a_stage_without_parameters() -> None:
     [
         (RNN(features=2, outputs=3), "takes rows that vary in size"),
         (CNN(channels=1, outputs=3), "takes rows that vary in size"),
-        (nn.TransformerEncoderLayer(8, 2), "can't be parted by layers"),
+        (nn.TransformerEncoderLayer(8, 2), "can't be split by layers"),
         (
             convert_sync_batch_norm(
                 nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), World(size=2)
             ),
-            "can't be parted by layers: a worker has its own",
+            "can't be split by layers: a worker has its own",
         ),
     ],
 )

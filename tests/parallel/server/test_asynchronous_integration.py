@@ -30,7 +30,7 @@ def _check_everything() -> str:
     for servers, staleness in ((1, 3), (2, 0), (3, 5)):
         _check_staleness(world, servers, staleness)
     _check_one_that_diverges(world)
-    _check_wishes(world)
+    _check_stop_flags(world)
     _check_thaw(world)
     return "done"
 
@@ -121,7 +121,7 @@ def _check_one_that_diverges(world: World) -> None:
     sync.close()
 
 
-def _check_wishes(world: World) -> None:
+def _check_stop_flags(world: World) -> None:
     """What the last one flags reaches the others with the servers' answers."""
     network, sync, optimizer = _attach(world, 1, 2)
     for number in range(2000):

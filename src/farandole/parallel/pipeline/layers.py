@@ -46,9 +46,9 @@ def sequential_layers(network: nn.Module) -> list[Layer]:
             return _expanded(f"{name}.", inside)
     if _links(network) is None:
         raise InputError(
-            f"{type(network).__name__} can't be parted by layers: nobody but its `forward` knows "
+            f"{type(network).__name__} can't be split by layers: nobody but its `forward` knows "
             "in which order they are called. Write it as an nn.Sequential, or use a strategy that "
-            'doesn\'t part it so, such as "allreduce" or "sharded".'
+            'doesn\'t split it so, such as "allreduce" or "sharded".'
         )
     return _expanded("", network)
 
@@ -116,7 +116,7 @@ def _check_same(network: nn.Module, whole: Any, chained: Any) -> None:
     except (AssertionError, TypeError, ValueError):
         raise InputError(
             f"{type(network).__name__} does more than to call its layers one after the other, so "
-            "it can't be parted. Write it as an nn.Sequential, or use another strategy."
+            "it can't be split. Write it as an nn.Sequential, or use another strategy."
         ) from None
 
 

@@ -51,7 +51,7 @@ class RowSpec:
 
 
 class StageRunner:
-    """A stage among its neighbours. Every method is for all of them to call together."""
+    """Runs one stage of a pipeline. All stages have to call each method together."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class StageRunner:
         self._applying = SCHEDULES["gpipe"](stage, self.micro_batches)
 
     def _stage(self) -> Any:
-        """torch's own. Shapes are told: to find them out, it would put rows through the layers."""
+        """torch's own. Shapes are given: to find them out, it would put rows through the layers."""
         from farandole.parallel.pipeline.traced_stage import TracedStage
 
         count, mesh = self._micro_rows, self._mesh
@@ -116,7 +116,7 @@ class StageRunner:
         )
 
     def row_counts(self, own: int) -> list[int]:
-        """How many rows each of the neighbours has."""
+        """How many rows each worker of this pipeline has."""
         found = torch.zeros(self._mesh.inner, dtype=torch.int64, device=self._device)
         found[self._mesh.index] = own
         dist.all_reduce(found, group=self._mesh.group)
@@ -126,7 +126,7 @@ class StageRunner:
     def gather_rows(
         self, first: Sequence[torch.Tensor], last: Sequence[torch.Tensor], counts: Sequence[int]
     ) -> list[torch.Tensor]:
-        """Bring the neighbours' rows together: some tensors on the first stage, some on the last.
+        """Bring rows of all stages together: some tensors on the first stage, some on the last.
 
         Gives what has come here, in the order of the stages. Stages between those get nothing.
         """

@@ -44,7 +44,7 @@ from farandole.world import World
 class Pipeline:
     """Model parallelism by layers, for a network that is a chain (an nn.Sequential, or an MLP).
 
-    A batch is parted into micro-batches, so that all stages have something to do at the same time.
+    A batch is split into micro-batches, so that all stages have something to do at the same time.
     Gradients are those of the whole batch. What depends on more than one row doesn't see all of
     them: batch normalisation takes the statistics of a micro-batch, some of whose rows may be there
     twice to fill it up. Dropout draws other numbers than one process would.
@@ -55,7 +55,7 @@ class Pipeline:
         schedule: "gpipe" (all forward, then all back) or "1f1b" (back as soon as can be, which
             keeps fewer activations; it needs as many micro-batches as stages).
         split_at: names of the layers at which the second and later stages begin. By default,
-            layers are timed, and parted so that the slowest stage is as fast as can be.
+            layers are timed, and split so that the slowest stage is as fast as can be.
 
     >>> Pipeline(schedule="1f1b").check(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), workers=2)
     """
@@ -71,7 +71,7 @@ class Pipeline:
     split_at: Sequence[str] | None = None
 
     def check(self, network: nn.Module, workers: int) -> None:
-        """Raise for numbers that don't fit, and for a network that can't be parted."""
+        """Raise for numbers that don't fit, and for a network that can't be split."""
         self._check_numbers(workers)
         if workers == 1:
             return
@@ -207,7 +207,7 @@ def _check_network(network: nn.Module) -> None:
         )
     if any(isinstance(module, SynchronizedBatchNorm) for module in network.modules()):
         raise InputError(
-            "Batch normalisation over all workers can't be parted by layers: a worker has its own "
+            "Batch normalisation over all workers can't be split by layers: a worker has its own "
             "layers, and waits for nobody else's. Use plain batch normalisation."
         )
 

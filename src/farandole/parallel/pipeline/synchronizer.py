@@ -1,4 +1,4 @@
-"""PipelineSynchronizer: a network that is parted by layers, kept in step with its copies."""
+"""PipelineSynchronizer: a network that is split by layers, kept in step with its copies."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class Asynchronous(Synchronizer):
             for client in self._clients:
                 client.request(LEAVE, StopFlags(diverged=has_diverged))
             if self._is_started and self._store is not None:
-                # Not with the others: there it would not hear of a failure of its own threads.
+                # Not with the others: there it would not notice a failure of its own threads.
                 self._store.staleness.wait_for_all()
             dist.all_gather_object(answers, (reason, has_diverged))
         answers.sort(key=lambda answer: not answer[1])

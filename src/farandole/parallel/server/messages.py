@@ -28,7 +28,7 @@ def tag(server: int, is_answer: bool) -> int:
 
 @dataclass(frozen=True)
 class StopFlags:
-    """Reasons to end that one worker has, and that all others have to hear of.
+    """Reasons to stop that one worker has, and that all others have to know of.
 
     >>> StopFlags(interrupted=True) | StopFlags(expired=True)
     StopFlags(interrupted=True, expired=True, diverged=False)
