@@ -25,11 +25,11 @@ def network() -> nn.Module:
         ({"data": 1}, 4, "at least 2.*Received: data=1"),
         ({"data": "2"}, 4, "Received: data='2'"),
         ({"inner": Pipeline(stages=3)}, 4, AS_MANY),
-        ({"inner": AllReduce()}, 4, "inner must be a strategy that parts"),
+        ({"inner": AllReduce()}, 4, "inner must be a strategy that splits"),
         ({}, 8, "too few for 4 stages"),
     ],
 )
-def test_workers_that_can_not_be_parted(
+def test_workers_that_can_not_be_split(
     options: dict[str, Any], workers: int, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
