@@ -20,10 +20,9 @@ import torch.distributed as dist
 
 import farandole
 from farandole.engines.local import LocalEngine
-from farandole.parallel.scheduled import Scheduled
 from farandole.parallel.schedules import parameter_server, ring
-from farandole.parallel.shared_memory.neighbours import join
-from farandole.parallel.summation import Collective, Summation
+from farandole.parallel.shared_memory.host_rendezvous import join_host
+from farandole.parallel.summation import ScheduledSummation, Summation, TorchSummation
 from farandole.world import World, current_world
 
 CPU = torch.device("cpu")
@@ -33,13 +32,13 @@ Figures = dict[str, dict[str, list[float]]]
 
 
 def summations(world: World) -> dict[str, Summation]:
-    shared = join(world)
+    shared = join_host(world)
     assert shared is not None, "workers of this machine can't share memory"
     made: list[Summation] = [
-        Collective(world.size),
+        TorchSummation(world.size),
         shared,
-        Scheduled(ring(world.size), world),
-        Scheduled(parameter_server(world.size), world),
+        ScheduledSummation(ring(world.size), world),
+        ScheduledSummation(parameter_server(world.size), world),
     ]
     return dict(zip(WAYS, made, strict=True))
 

@@ -22,7 +22,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "farandole"
 
 ROWS = (
     ("errors",),
-    ("arguments", "ragged"),
+    ("arguments", "ragged", "system_memory"),
     ("world", "networks", "_spark"),
     ("artifact",),  # rebuilds networks by name
     ("data", "engines", "parallel"),

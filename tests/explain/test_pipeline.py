@@ -6,7 +6,7 @@ import pytest
 
 from farandole.errors import InputError
 from farandole.explain.pipeline import SCHEDULES, Timeline, chart_lines, run_pipeline
-from farandole.parallel.pipeline_schedule import needs
+from farandole.parallel.pipeline.schedule import needs
 
 SIZES = [(2, 1), (2, 8), (4, 8), (3, 5), (8, 16)]
 

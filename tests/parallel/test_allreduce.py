@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel import AllReduce, Collective, Totals, resolve
-from farandole.parallel.transport import choose
+from farandole.parallel import AllReduce, Totals, resolve
+from farandole.parallel.allreduce import summation_for
+from farandole.parallel.summation import TorchSummation
 from farandole.testing.strategy_contract import CHECKS, check_all
 from farandole.world import World
 
@@ -47,9 +48,9 @@ def test_what_can_be_known_before_launch_is_refused_there() -> None:
     ):
         AllReduce(bucket_bytes=0).check(network, 2)
     with pytest.raises(InputError, match=r"'nccl' is for cuda, but the workers have cpu"):
-        choose("nccl", World(size=2, addresses=("a", "a")))
+        summation_for("nccl", World(size=2, addresses=("a", "a")))
     with pytest.raises(InputError, match=r"'gloo' is for cpu, but the workers have cuda:1"):
-        choose("gloo", World(rank=1, size=2, addresses=("a", "a"), device="cuda:1"))
+        summation_for("gloo", World(rank=1, size=2, addresses=("a", "a"), device="cuda:1"))
 
 
 @pytest.mark.parametrize(
@@ -61,4 +62,4 @@ def test_what_can_be_known_before_launch_is_refused_there() -> None:
     ],
 )
 def test_shared_memory_is_for_neighbours_with_cpus(world: World) -> None:
-    assert isinstance(choose("auto", world), Collective)
+    assert isinstance(summation_for("auto", world), TorchSummation)

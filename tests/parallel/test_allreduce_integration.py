@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 import farandole
-from farandole.parallel import AllReduce, Collective, Totals
-from farandole.parallel.shared_memory.summation import SharedMemory
-from farandole.parallel.transport import choose
+from farandole.parallel import AllReduce, Totals
+from farandole.parallel.allreduce import summation_for
+from farandole.parallel.shared_memory.summation import SharedMemorySummation
+from farandole.parallel.summation import TorchSummation
 from farandole.testing.strategy_contract import CHECKS, check_all
 from farandole.testing.training_contract import CASES, check_training
 from farandole.world import current_world
@@ -36,8 +37,8 @@ def test_workers_keep_the_contracts(workers: int) -> None:
 
 def _chooses() -> None:
     world = current_world()
-    for name, kind in (("auto", SharedMemory), ("gloo", Collective)):
-        summation = choose(name, world)
+    for name, kind in (("auto", SharedMemorySummation), ("gloo", TorchSummation)):
+        summation = summation_for(name, world)
         assert isinstance(summation, kind)
         summation.close()
 

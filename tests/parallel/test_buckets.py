@@ -9,8 +9,8 @@ from torch import nn
 
 from farandole.parallel.base import Totals
 from farandole.parallel.buckets import cut
-from farandole.parallel.flat import FlatGradients
-from farandole.parallel.summation import Collective
+from farandole.parallel.flat_gradients import FlatGradients
+from farandole.parallel.summation import TorchSummation
 from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.world import World
 
@@ -20,7 +20,7 @@ class _Work:
         self.wait = finish
 
 
-class _Doubling(Collective):
+class _Doubling(TorchSummation):
     """Two workers that have the same rows: a sum is twice what one has, once it is waited for."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel import AllReduce, Compression, Half, PowerSGD, TopK
-from farandole.parallel.compression import Exchange, resolve
+from farandole.parallel.compression import CountedCollectives, resolve
 from farandole.testing.strategy_contract import CHECKS, check_all
 
 SHAPES = [torch.Size((24, 18)), torch.Size((24,)), torch.Size((3, 24))]
@@ -33,18 +33,18 @@ class Board:
         return found
 
 
-class Together(Exchange):
+class Together(CountedCollectives):
     def __init__(self, board: Board, rank: int, workers: int) -> None:
         super().__init__(workers)
         self._board, self._rank = board, rank
 
-    def sum_(self, values: torch.Tensor) -> None:
+    def all_reduce(self, values: torch.Tensor) -> None:
         values.copy_(self._board.everybody(self._rank, values).sum(0))
 
-    def swap(self, messages: torch.Tensor) -> torch.Tensor:
+    def all_to_all(self, messages: torch.Tensor) -> torch.Tensor:
         return self._board.everybody(self._rank, messages)[:, self._rank]
 
-    def gather(self, message: torch.Tensor) -> torch.Tensor:
+    def all_gather(self, message: torch.Tensor) -> torch.Tensor:
         return self._board.everybody(self._rank, message)
 
 
@@ -58,8 +58,8 @@ def sums(
     board = Board(workers)
 
     def work(rank: int) -> list[torch.Tensor]:
-        exchange = Together(board, rank, workers)
-        compressor = compression.compressor(shapes, updates[0][rank], exchange)
+        collectives = Together(board, rank, workers)
+        compressor = compression.compressor(shapes, updates[0][rank], collectives)
         flats = [gradients[rank].clone() for gradients in updates]
         for flat in flats:
             compressor.sum_(flat)

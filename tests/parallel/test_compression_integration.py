@@ -21,7 +21,7 @@ NAMES = ("fp16", "bf16", "powersgd", "topk")
 CHECKS = (
     contract.check_start,
     contract.check_no_rows,
-    contract.check_wishes,
+    contract.check_stop_flags,
     contract.check_sums,
     contract.check_buffers,
     contract.check_agreement,

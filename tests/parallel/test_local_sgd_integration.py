@@ -80,7 +80,7 @@ def _check_meetings(world: World) -> None:
     assert sync.sent == 3 * outer, "nobody has moved"
 
 
-def _check_wishes(world: World) -> None:
+def _check_stop_flags(world: World) -> None:
     """What one worker knows, all hear at the same update."""
     network = nn.Linear(3, 2)
     sync = LocalSGD(every=3).attach(network, world)
@@ -124,11 +124,11 @@ def _worker() -> dict[str, Any]:
     world = current_world()
     for check in (contract.check_start, contract.check_sums, contract.check_buffers):
         check(LocalSGD(), world)
-    for check in (contract.check_no_rows, contract.check_wishes, contract.check_agreement):
+    for check in (contract.check_no_rows, contract.check_stop_flags, contract.check_agreement):
         check(LocalSGD(every=1), world)
     names = check_training(LocalSGD(every=1), cases=LINEAR)
     _check_meetings(world)
-    _check_wishes(world)
+    _check_stop_flags(world)
     if world.size > 2:
         return {"names": names}
     strategies = [AllReduce(), LocalSGD(every=8), DiLoCo(every=10)]

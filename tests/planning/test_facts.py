@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.planning.published import horovod_profile, transformer
 
-from farandole.planning import STRATEGIES, Case, Cluster
+from farandole.planning import Cluster
 from farandole.planning.memory import sharded
+from farandole.planning.scenario import Scenario
+from farandole.planning.strategies import STRATEGIES
 
 PARAMETERS = {"Inception V3": 24e6, "ResNet-101": 45e6, "VGG-16": 138e6}
 
@@ -19,7 +21,7 @@ def test_horovod_on_128_servers_with_4_gpus_each(name: str, published: float) ->
     assert profile.parameters == pytest.approx(PARAMETERS[name], rel=0.02)
     cluster = Cluster(bandwidth=25e9 / 8, per_host=4, device="gpu")
     # Horovod's ring is nccl's, bucket by bucket: here that is all-reduce between GPUs.
-    price = STRATEGIES["allreduce"](Case(profile=profile, cluster=cluster, workers=512))
+    price = STRATEGIES["allreduce"](Scenario(profile=profile, cluster=cluster, workers=512))
     assert price is not None
     assert price.overlaps
     assert profile.seconds / price.seconds == pytest.approx(published, abs=0.06)
@@ -34,13 +36,13 @@ def test_without_layers_vgg_would_be_wrong() -> None:
 
 def gpipe(partitions: int, micro_batches: int) -> float:
     """Rows a second."""
-    case = Case(
+    scenario = Scenario(
         profile=transformer(),
         cluster=Cluster(bandwidth=70e9),  # between two chips of a TPU v3
         workers=partitions,
         micro_batches=micro_batches,
     )
-    price = STRATEGIES["gpipe"](case)
+    price = STRATEGIES["gpipe"](scenario)
     assert price is not None
     return partitions / price.seconds
 

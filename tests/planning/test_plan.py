@@ -110,7 +110,7 @@ def test_what_the_runtime_refuses_has_no_row() -> None:
     assert ("zero-2", 2) in rows
     assert ("zero-2", 64) not in rows
     assert not {"naive", "gpipe", "1f1b", "hybrid"} & {name for name, _ in rows}
-    assert "can't be parted by layers" in found.refused["gpipe"]
+    assert "can't be split by layers" in found.refused["gpipe"]
     assert "too small to be sharded over 64" in found.refused["zero-2"]
     assert "Not for this network" in str(found)
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from farandole.parallel.schedules import Schedule, parameter_server, ring
-from farandole.planning import Case, Cluster, Layer, Profile
-from farandole.planning.server import asynchronous
+from farandole.planning import Cluster, Layer, Profile
+from farandole.planning.asynchronous_server import asynchronous_step
+from farandole.planning.scenario import Scenario
 from farandole.planning.simulate import (
     LARGE,
     hierarchical_collective,
@@ -101,28 +102,28 @@ def test_arrays_and_single_events_agree(schedule: Schedule, per_host: int) -> No
 def test_sizes_that_matter_are_simulated_and_not_guessed(nbytes: float) -> None:
     cluster = Cluster(bandwidth=3e9, latency=1e-5, per_host=4, efficiency=0.8)
     values = round(nbytes / 4)
-    case = Case(profile=Profile([Layer("", values, 1, 1)]), cluster=cluster, workers=64)
+    scenario = Scenario(profile=Profile([Layer("", values, 1, 1)]), cluster=cluster, workers=64)
     expected = one_at_a_time(ring(64), cluster, values * 4)
-    assert case.ring.whole(values * 4) == pytest.approx(expected, rel=1e-9)
+    assert scenario.ring.whole(values * 4) == pytest.approx(expected, rel=1e-9)
 
 
 def test_between_many_sizes_a_line_is_near() -> None:
     cluster = Cluster(bandwidth=3e9, latency=1e-5, per_host=4, efficiency=0.8)
     layers = [Layer(str(n), 300_000 * n, 1, 1) for n in range(1, 40)]
-    case = Case(profile=Profile(layers), cluster=cluster, workers=32)
-    for bucket in case.buckets:
+    scenario = Scenario(profile=Profile(layers), cluster=cluster, workers=32)
+    for bucket in scenario.buckets:
         expected = one_at_a_time(ring(32), cluster, bucket.values * 4)
-        assert case.ring.whole(bucket.values * 4) == pytest.approx(expected, rel=0.02)
+        assert scenario.ring.whole(bucket.values * 4) == pytest.approx(expected, rel=0.02)
 
 
 def test_an_asynchronous_worker_s_own_link_is_a_queue_too() -> None:
     # Each host sends 7/8 GB to other servers, and as much from its own server to other workers.
     cluster = Cluster(bandwidth=1e9, efficiency=1.0, jitter=0.0, latency=1e-9)
-    assert asynchronous(1.0, 1e9, 8, cluster, 8) >= 2.75
-    assert asynchronous(1.0, 1e9, 8, cluster, 8) < 2.75 * 1.35
+    assert asynchronous_step(1.0, 1e9, 8, cluster, 8) >= 2.75
+    assert asynchronous_step(1.0, 1e9, 8, cluster, 8) < 2.75 * 1.35
     # Of two workers of a host, each has half of the link.
     near = replace(cluster, per_host=2)
-    one, two = (asynchronous(0.0, 1e9, 16, at, 2) for at in (cluster, near))
+    one, two = (asynchronous_step(0.0, 1e9, 16, at, 2) for at in (cluster, near))
     assert two > 0.9 * one
 
 

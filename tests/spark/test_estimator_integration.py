@@ -17,7 +17,7 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel import AllReduce
-from farandole.parallel.allreduce import FlatGradients
+from farandole.parallel.flat_gradients import FlatGradients
 from farandole.spark import TorchEstimator, TorchModel, estimator
 from farandole.training.events import EpochEnded, TrainingEnded, TrainingStarted
 from farandole.world import World

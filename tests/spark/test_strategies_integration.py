@@ -42,7 +42,7 @@ def test_all_of_them_learn_the_same(spark: SparkSession) -> None:
 
 
 def test_what_can_not_be_is_said_before_spark_does_anything(spark: SparkSession) -> None:
-    with pytest.raises(InputError, match="2 workers can't be parted into 2 copies"):
+    with pytest.raises(InputError, match="2 workers can't be split into 2 copies"):
         fitted(spark, Hybrid(data=2))
 
 

@@ -15,7 +15,7 @@ from farandole import current_world
 from farandole.errors import InputError
 from farandole.parallel import AllReduce, Hybrid, Pipeline
 from farandole.parallel.base import Strategy
-from farandole.parallel.pipeline_schedule import pipeline
+from farandole.parallel.pipeline.schedule import pipeline
 from farandole.training.job import Outcome
 from farandole.world import World
 

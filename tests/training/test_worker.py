@@ -11,8 +11,8 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer
-from farandole.parallel.flat import FlatGradients
-from farandole.parallel.summation import Collective
+from farandole.parallel.flat_gradients import FlatGradients
+from farandole.parallel.summation import TorchSummation
 from farandole.world import World
 
 
@@ -38,7 +38,7 @@ class Noted:
 
     def attach(self, network: nn.Module, world: World, example: Sequence[Any] = ()) -> Synchronizer:
         Noting.closed = []
-        return Noting(network, world, Collective(1))
+        return Noting(network, world, TorchSummation(1))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from farandole import _spark
 from farandole.commands.parser import CommandParser
 from farandole.commands.session import open_session, within
+from farandole.system_memory import available_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -215,12 +216,5 @@ def _in_short(error: Exception) -> str:
 
 def _memory() -> tuple[float, float]:
     """Free and total memory, in GB."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    total = os.sysconf("SC_PHYS_PAGES") * page
-    try:
-        with open("/proc/meminfo") as file:
-            found = re.search(r"MemAvailable:\s+(\d+)", file.read())
-        free = int(found[1]) * 1024 if found else total
-    except OSError:  # not Linux
-        free = total
-    return free / 1e9, total / 1e9
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return available_memory() / 1e9, total / 1e9

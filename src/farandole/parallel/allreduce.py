@@ -8,13 +8,15 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from farandole.arguments import check_positive
+from farandole.arguments import check_choice, check_positive
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer, broadcast_state
 from farandole.parallel.compression import CompressedGradients, Compression, resolve
-from farandole.parallel.flat import FlatGradients
-from farandole.parallel.transport import check_transport, choose
+from farandole.parallel.flat_gradients import FlatGradients
+from farandole.parallel.summation import Summation, TorchSummation
 from farandole.world import World
+
+_DEVICES = {"shared-memory": "cpu", "gloo": "cpu", "nccl": "cuda"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,4 +68,52 @@ class AllReduce:
         broadcast_state(network, world)
         if self.compression is not None and world.size > 1:
             return CompressedGradients(network, world, resolve(self.compression))
-        return FlatGradients(network, world, choose(self.transport, world), self.bucket_bytes)
+        return FlatGradients(
+            network, world, summation_for(self.transport, world), self.bucket_bytes
+        )
+
+
+def check_transport(name: object) -> None:
+    """Raise unless there is a transport of that name.
+
+    >>> check_transport("gloo")
+    """
+    check_choice("transport", name, ["auto", *_DEVICES])
+
+
+def summation_for(name: str, world: World) -> Summation:
+    """The summation that a name stands for; all workers have to call this.
+
+    >>> type(summation_for("auto", World())).__name__
+    'TorchSummation'
+    """
+    check_transport(name)
+    device = world.device.split(":")[0]
+    if world.size > 1 and _DEVICES.get(name, device) != device:
+        raise InputError(
+            f"transport={name!r} is for {_DEVICES[name]}, but the workers have {world.device}. "
+            'Use transport="auto".'
+        )
+    if world.size > 1 and device == "cpu" and _wants_shared_memory(name, world):
+        return _shared_memory(world) or _other(name, world)
+    return TorchSummation(world.size)
+
+
+def _wants_shared_memory(name: str, world: World) -> bool:
+    shares_host = len(set(world.addresses)) < world.size
+    return name == "shared-memory" or (name == "auto" and shares_host)
+
+
+def _shared_memory(world: World) -> Summation | None:
+    from farandole.parallel.shared_memory.host_rendezvous import join_host
+
+    return join_host(world)
+
+
+def _other(name: str, world: World) -> Summation:
+    if name == "shared-memory":
+        raise InputError(
+            "The workers of a host can't share memory here: that takes Unix sockets, and processes "
+            'of one user in one network namespace. Use transport="auto", which takes gloo then.'
+        )
+    return TorchSummation(world.size)

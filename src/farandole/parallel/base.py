@@ -15,7 +15,7 @@ from farandole.errors import InputError
 from farandole.world import World
 
 if TYPE_CHECKING:
-    from farandole.parallel.pipeline.pipe import StageRunner
+    from farandole.parallel.pipeline.stage_runner import StageRunner
 
 State = dict[str, torch.Tensor]
 

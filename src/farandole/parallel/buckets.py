@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from farandole.parallel.summation import Collective
+from farandole.parallel.summation import TorchSummation
 
 FIRST_BYTES = 1 << 20
 """The first bucket is a small one, so that something is on its way soon."""
@@ -54,7 +54,7 @@ class Buckets:
     so in `reduce_gradients`.
     """
 
-    def __init__(self, buckets: Sequence[Bucket], summation: Collective) -> None:
+    def __init__(self, buckets: Sequence[Bucket], summation: TorchSummation) -> None:
         # Those with totals last.
         self._buckets = sorted(buckets, key=lambda bucket: bucket.is_last)
         self._early = sum(not bucket.is_last for bucket in buckets)
@@ -92,7 +92,7 @@ class Buckets:
             return
         self._awaited[number] -= 1
         if self._awaited[number] < 0:
-            raise RuntimeError("There are more backward passes than zero_grad(passes) was told.")
+            raise RuntimeError("There are more backward passes than zero_grad(passes) was given.")
         ready = len(self._works)
         while ready < self._early and self._awaited[ready] == 0:
             ready += 1

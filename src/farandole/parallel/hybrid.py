@@ -1,4 +1,4 @@
-"""Hybrid: copies of a network side by side, each of them parted over several workers."""
+"""Hybrid: copies of a network side by side, each of them split over several workers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from farandole.world import World
 
 
 class Replicable(Strategy, Protocol):
-    """A strategy that parts a network, and can do so for several copies at once."""
+    """A strategy that splits a network, and can do so for several copies at once."""
 
     def attach_replicated(
         self, network: nn.Module, world: World, example: Sequence[Any] = (), *, replicas: int
     ) -> Synchronizer:
-        """Part each of `replicas` copies over world.size / replicas neighbours.
+        """Split each of `replicas` copies over world.size / replicas neighbours.
 
         Rank r has part r % inner of copy r // inner. Gradients are summed over copies too.
         """
@@ -37,12 +37,12 @@ class Hybrid:
 
     Args:
         data: how many copies of the network.
-        inner: how each copy is parted over its workers, `Pipeline(...)` or `Sharded(...)`.
+        inner: how each copy is split over its workers, `Pipeline(...)` or `Sharded(...)`.
 
     >>> Hybrid(data=2, inner=Pipeline(micro_batches=8)).check(nn.Linear(2, 1), workers=5)
     Traceback (most recent call last):
     ...
-    farandole.errors.InputError: 5 workers can't be parted into 2 copies of 2 or more workers \
+    farandole.errors.InputError: 5 workers can't be split into 2 copies of 2 or more workers \
 each. Use 4 or 6 workers, or another data= in strategy=Hybrid(data=2, inner=Pipeline(...)).
     """
 
@@ -67,7 +67,7 @@ each. Use 4 or 6 workers, or another data= in strategy=Hybrid(data=2, inner=Pipe
         return self.inner.splits_tensors
 
     def check(self, network: nn.Module, workers: int) -> None:
-        """Raise unless the workers can be parted into copies, and a copy over its workers."""
+        """Raise unless the workers can be split into copies, and a copy over its workers."""
         if not is_integer(self.data, least=2):
             raise InputError(
                 "data must be the number of copies, at least 2. For one copy, use what is inside "
@@ -75,20 +75,20 @@ each. Use 4 or 6 workers, or another data= in strategy=Hybrid(data=2, inner=Pipe
             )
         if not hasattr(self.inner, "attach_replicated"):
             raise InputError(
-                "inner must be a strategy that parts the network, such as Pipeline(...) or "
+                "inner must be a strategy that splits the network, such as Pipeline(...) or "
                 f"Sharded(...). Received: inner={self.inner!r}"
             )
         if workers % self.data or workers < 2 * self.data:
             below = max(workers // self.data, 2) * self.data
             some = f"{below}" if below > workers else f"{below} or {below + self.data}"
             raise InputError(
-                f"{workers} workers can't be parted into {self.data} copies of 2 or more workers "
+                f"{workers} workers can't be split into {self.data} copies of 2 or more workers "
                 f"each. Use {some} workers, or another data= in strategy=Hybrid(data={self.data}, "
                 f"inner={type(self.inner).__name__}(...))."
             )
         self.inner.check(network, workers // self.data)
 
     def attach(self, network: nn.Module, world: World, example: Sequence[Any] = ()) -> Synchronizer:
-        """Let the inner strategy part each copy."""
+        """Let the inner strategy split each copy."""
         self.check(network, world.size)  # there may be fewer workers than were asked for
         return self.inner.attach_replicated(network, world, example, replicas=self.data)

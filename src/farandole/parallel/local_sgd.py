@@ -1,17 +1,27 @@
-"""Local SGD and DiLoCo: workers train alone for some updates, then meet in the middle."""
+"""Local SGD and DiLoCo: workers train alone for some updates, then take an outer step together."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
 from farandole.arguments import check_integer
 from farandole.errors import InputError
-from farandole.parallel.base import broadcast_state
-from farandole.parallel.outer import OuterSteps
+from farandole.parallel.base import (
+    Synchronizer,
+    Totals,
+    average_buffers,
+    broadcast_state,
+    trainable,
+)
+from farandole.parallel.flat_gradients import group_by_dtype, set_gradient_views
+from farandole.parallel.summation import TorchSummation
+from farandole.parallel.trace import span
 from farandole.world import World
 
 
@@ -90,3 +100,134 @@ class DiLoCo(LocalSGD):
     outer_learning_rate: float = 0.7
     outer_momentum: float = 0.9
     nesterov: bool = True
+
+
+class OuterSteps(Synchronizer):
+    """Workers step alone; every so many updates, all together.
+
+    Between outer steps nothing is sent, and `reduce_gradients` gives a worker's own totals. So what
+    all have to know at once, or some would wait for the others for ever, is kept for the next outer
+    step: requests to stop, and losses that aren't finite.
+
+    Args:
+        every: Updates between outer steps.
+        outer: Settings of the outer SGD.
+    """
+
+    def __init__(self, network: nn.Module, world: World, *, every: int, **outer: Any) -> None:
+        super().__init__(network, world)
+        self._every = every
+        self._outer_settings = outer
+        self._outer: torch.optim.SGD | None = None
+        self._summation = TorchSummation(world.size)
+        self._common: dict[nn.Parameter, nn.Parameter] = {}
+        self._updates = 0  # since the last outer step
+        self._mine = self._seen = self._seen_by_all = 0.0  # weight: now, since then, of everybody
+        self._waiting = Totals(0.0, 0.0)
+        self.update_trainable()
+
+    @property
+    def sent(self) -> int:
+        """Bytes of outer steps."""
+        return self._summation.sent
+
+    @property
+    def _is_due(self) -> bool:
+        return self._updates >= self._every
+
+    def update_trainable(self) -> None:
+        """Remember parameters that learn from now on; outer momentum of the others stays."""
+        fresh = [p for p in trainable(self.network) if p not in self._common]
+        copies = [nn.Parameter(parameter.detach().clone()) for parameter in fresh]
+        self._common.update(zip(fresh, copies, strict=True))
+        if self._outer is None:
+            self._outer = torch.optim.SGD(copies, **self._outer_settings)
+        elif copies:
+            self._outer.add_param_group({"params": copies})
+
+    def zero_grad(self, passes: int = 1) -> None:
+        """Zero all gradients."""
+        for parameter in self._common:
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            elif parameter.grad is not None:
+                parameter.grad.zero_()
+
+    def reduce_gradients(self, mine: Totals) -> Totals:
+        """Make the mean of my own rows' gradients; share totals if an outer step is due."""
+        sound = math.isfinite(mine.loss)
+        self._mine = mine.weight if sound else 0.0
+        self._seen += self._mine
+        self._updates += 1
+        self._keep(mine)
+        if self._mine > 0:
+            for parameter in self._common:
+                if parameter.grad is not None:
+                    parameter.grad.div_(self._mine)
+        loss, weight = (mine.loss, mine.weight) if sound else (0.0, 0.0)
+        return self._share(loss, weight) if self._is_due else Totals(loss, weight)
+
+    def delayed_totals(self) -> Totals:
+        """What was kept since the last outer step, of all workers."""
+        return self._share(0.0, 0.0) if self._updates else super().delayed_totals()
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Move alone if there were rows; then together, if it is time."""
+        if self._mine > 0:
+            optimizer.step()
+        if self._is_due:
+            self._outer_step()
+
+    def end_epoch(self, rows: int) -> None:
+        """Meet, if anybody has moved since the last time; average running statistics."""
+        if self._updates:
+            self._share(0.0, 0.0)
+            self._outer_step()
+        average_buffers(self.network, self.world, rows)
+
+    def close(self) -> None:
+        """Forget the common parameters and all gradients."""
+        for parameter in self.network.parameters():
+            parameter.grad = None
+        self._common.clear()
+        self._outer = None
+        self._summation.close()
+
+    def _keep(self, mine: Totals) -> None:
+        """Remember what all have to know."""
+        lost = self._waiting.loss if math.isfinite(mine.loss) else math.nan
+        interrupted = self._waiting.interrupted or mine.interrupted
+        self._waiting = Totals(lost, 0.0, interrupted, self._waiting.expired or mine.expired)
+
+    def _share(self, loss: float, weight: float) -> Totals:
+        """Totals of all workers, with all that was kept for this."""
+        waiting, self._waiting = self._waiting, Totals(0.0, 0.0)
+        mine = replace(waiting, loss=loss + waiting.loss, weight=weight)
+        device = next(iter(self._common)).device
+        values = torch.tensor([*mine.numbers(), self._seen], dtype=torch.float64, device=device)
+        with span("sum"):
+            self._summation.sum_(values)
+        *numbers, self._seen_by_all = values.tolist()
+        return Totals.of(numbers)
+
+    def _outer_step(self) -> None:
+        """One step of the outer optimizer, the same on all workers, who go on from there."""
+        assert self._outer is not None
+        self._updates = 0
+        if not self._seen_by_all:  # nobody has moved, and momentum alone is no reason to
+            return
+        share = self._seen / self._seen_by_all
+        with span("sum"), torch.no_grad():
+            for group in group_by_dtype(self._common).values():
+                self._sum_changes(group, share)
+        self._outer.step()
+        with torch.no_grad():
+            for parameter, common in self._common.items():
+                parameter.copy_(common)
+        self._seen = 0.0
+
+    def _sum_changes(self, group: list[nn.Parameter], share: float) -> None:
+        """The mean way back from where the workers are, as gradients of the common parameters."""
+        flat = torch.cat([(self._common[p] - p).reshape(-1) for p in group]).mul_(share)
+        self._summation.sum_(flat)
+        set_gradient_views(flat, [self._common[parameter] for parameter in group])

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from torch import nn
 
 from farandole.parallel.base import broadcast_state
-from farandole.parallel.flat import FlatGradients
-from farandole.parallel.scheduled import Scheduled
+from farandole.parallel.flat_gradients import FlatGradients
 from farandole.parallel.schedules import ring
+from farandole.parallel.summation import ScheduledSummation
 from farandole.world import World
 
 
@@ -38,4 +38,4 @@ class Ring:
     ) -> FlatGradients:
         """Copy rank 0's parameters and buffers to all, and lay gradients out flat."""
         broadcast_state(network, world)
-        return FlatGradients(network, world, Scheduled(ring(world.size), world))
+        return FlatGradients(network, world, ScheduledSummation(ring(world.size), world))

@@ -10,9 +10,9 @@ from torch.nn.parameter import UninitializedParameter
 
 from farandole.errors import InputError
 from farandole.parallel import AllReduce, Sharded, Strategy
-from farandole.planning.free_memory import free_memory
 from farandole.planning.memory import sharded
-from farandole.planning.text import nbytes
+from farandole.planning.units import format_bytes
+from farandole.system_memory import available_memory
 
 _USABLE = 0.8
 """Of the memory that is free; the rest is for activations and rows."""
@@ -37,7 +37,7 @@ def choose(
 
     This is the planner's model of memory, and no simulation: no link and no time is looked at, only
     whether parameters, gradients and Adam's averages fit. Nothing is simpler than all-reduce, so
-    that is taken where they do; where they don't, they are parted, stage by stage.
+    that is taken where they do; where they don't, they are split, stage by stage.
 
     Args:
         network: any torch module.
@@ -51,19 +51,21 @@ def choose(
     Sharded(stage=2)
     """
     parameters = _count(network)
-    room = memory if memory is not None else _USABLE * free_memory() / workers
+    room = memory if memory is not None else _USABLE * available_memory() / workers
     needed = [sharded(parameters, workers, stage) for stage in range(4)]
     if needed[0] <= room or workers == 1:
-        return Choice(AllReduce(), f"{nbytes(needed[0])} a worker fit into {nbytes(room)}")
+        return Choice(
+            AllReduce(), f"{format_bytes(needed[0])} a worker fit into {format_bytes(room)}"
+        )
     fitting = [stage for stage in (1, 2, 3) if needed[stage] <= room]
-    # Where nothing fits, or what fits isn't allowed: the more is parted, the better.
+    # Where nothing fits, or what fits isn't allowed: the more is split, the better.
     for stage in [*fitting, 3, 2, 1]:
         found = Sharded(stage=stage)
         if _is_allowed(found, network, workers, check):
-            parted = f"with stage {stage} of sharding it is {nbytes(needed[stage])}"
-            short = f"{nbytes(needed[0])} don't fit into {nbytes(room)} a worker"
-            return Choice(found, f"{short}; {parted}")
-    return Choice(AllReduce(), f"{nbytes(needed[0])} a worker are much, but can't be parted")
+            split = f"with stage {stage} of sharding it is {format_bytes(needed[stage])}"
+            short = f"{format_bytes(needed[0])} don't fit into {format_bytes(room)} a worker"
+            return Choice(found, f"{short}; {split}")
+    return Choice(AllReduce(), f"{format_bytes(needed[0])} a worker are much, but can't be split")
 
 
 def _count(network: nn.Module) -> int:

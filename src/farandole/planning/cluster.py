@@ -1,9 +1,13 @@
-"""Cluster: the machines that a plan is for."""
+"""Cluster: the machines that a plan is for, and how late the slowest of many workers is."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
 
 from farandole.arguments import check_choice
 from farandole.planning import constants
@@ -69,3 +73,23 @@ class Cluster:
         apart = math.sqrt(2 * constants.CHECKPOINT_SECONDS * between)
         writing = constants.CHECKPOINT_SECONDS / apart
         return min(1.0, writing + (constants.RESTART_SECONDS + apart / 2) / between)
+
+
+def draw_jitter(shape: tuple[int, ...], jitter: float, seed: int) -> npt.NDArray[np.float64]:
+    """Factors of a worker's time, one on average (lognormal), the same for the same seed."""
+    normal = np.random.default_rng(seed).standard_normal(shape)
+    return np.asarray(np.exp(jitter * normal - jitter**2 / 2))
+
+
+@lru_cache(maxsize=1024)
+def straggler_factor(workers: int, jitter: float, seed: int = 0) -> float:
+    """How much longer than the average worker the slowest takes, on average over many steps.
+
+    >>> straggler_factor(1, 0.03)
+    1.0
+    >>> straggler_factor(10, 0.03) < straggler_factor(1000, 0.03)
+    True
+    """
+    if workers == 1 or jitter == 0:
+        return 1.0
+    return float(draw_jitter((constants.DRAWS, workers), jitter, seed).max(1).mean())

@@ -1,6 +1,7 @@
 """Constants of the planner, all of them in one place, each with its reason.
 
-One set for every prediction: tests hold it against published figures of others.
+One set for every prediction: tests hold it against published figures of others. What a strategy
+sets by default is read from the strategy.
 """
 
 from __future__ import annotations
@@ -16,10 +17,6 @@ JITTER = 0.03
 DRAWS = 64
 """Steps that are drawn to find how late the slowest worker is."""
 
-BUCKET_BYTES = 25 << 20
-"""Where sums overlap the backward pass, gradients go in buckets of this size, as `AllReduce` cuts
-them (and DDP)."""
-
 LOCAL_BANDWIDTH = 10e9
 """Bytes a second between two workers of one host: PCIe 3.0 × 16, or a copy in memory."""
 
@@ -33,14 +30,8 @@ CHECKPOINT_SECONDS = 15.0
 """To write a checkpoint. They are as far apart as pays (Young's rule); a failure loses half of the
 time between two."""
 
-LOCAL_STEPS = 8
-"""Steps that local SGD makes alone before workers meet (the default of `LocalSGD`)."""
-
 MICRO_BATCHES = 4
 """Micro-batches for each stage of a pipeline. GPipe's advice: the bubble is small from 4 on."""
-
-LOW_RANK = 4
-"""PowerSGD's rank."""
 
 WORTH_IT = 0.5
 """The least scaling efficiency at which more workers are recommended: half of what is paid for."""

@@ -1,117 +1,203 @@
-"""Prices of strategies under which every worker has rows of its own for the whole network."""
+"""Costs of strategies under which every worker has rows of its own for the whole network."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from farandole.planning import memory
-from farandole.planning.case import Case, Price
-from farandole.planning.overlap import gathered, summed
-from farandole.planning.server import asynchronous
+from farandole.planning.asynchronous_server import asynchronous_step
+from farandole.planning.cluster import straggler_factor
+from farandole.planning.profile import Bucket, Profile
+from farandole.planning.scenario import Scenario, StepCost
 from farandole.planning.simulate import (
-    Collective,
+    CollectiveCost,
+    TimeByBytes,
     hierarchical_collective,
     server_collective,
     swap_seconds,
 )
-from farandole.planning.stragglers import slowest
 
 
-def allreduce(case: Case) -> Price:
+def allreduce(scenario: Scenario) -> StepCost:
     """Through memory and one worker a host, all at once; through torch, bucket by bucket.
 
     Shared memory is for CPUs of which several are on a host. It sums when all gradients are there.
     """
-    through_torch = case.cluster.device == "gpu" or case.cluster.per_host == 1
-    by = case.ring if through_torch else hierarchical_collective(case.workers, case.cluster)
-    if not (through_torch and case.overlap and case.workers > 1):
-        return _afterwards(case, by)
-    seconds = summed(case.profile, case.buckets, by.whole, case.width, case.late)
-    sent = by.sent * case.gradients
-    return Price(seconds + case.profile.optimizer, sent, case.held, overlaps=True)
+    through_torch = scenario.cluster.device == "gpu" or scenario.cluster.per_host == 1
+    by = (
+        scenario.ring
+        if through_torch
+        else hierarchical_collective(scenario.workers, scenario.cluster)
+    )
+    if not (through_torch and scenario.overlap and scenario.workers > 1):
+        return _sum_afterwards(scenario, by)
+    seconds = overlapped_sum(
+        scenario.profile, scenario.buckets, by.whole, scenario.width, scenario.straggler
+    )
+    sent = by.sent * scenario.gradients
+    return StepCost(seconds + scenario.profile.optimizer, sent, scenario.held, overlaps=True)
 
 
-def ring(case: Case) -> Price:
+def ring(scenario: Scenario) -> StepCost:
     """Our own ring, when all gradients are there."""
-    return _afterwards(case, case.ring)
+    return _sum_afterwards(scenario, scenario.ring)
 
 
-def servers(case: Case, count: int) -> Price | None:
+def servers(scenario: Scenario, count: int) -> StepCost | None:
     """A push and a pull, when all gradients are there."""
-    if count > case.workers:
+    if count > scenario.workers:
         return None
-    sizes = (case.gradients,)
-    price = _afterwards(case, server_collective(case.workers, case.cluster, count, sizes))
-    return Price(price.seconds, price.sent, price.memory + case.gradients / count)
+    sizes = (scenario.gradients,)
+    price = _sum_afterwards(
+        scenario, server_collective(scenario.workers, scenario.cluster, count, sizes)
+    )
+    return StepCost(price.seconds, price.sent, price.memory + scenario.gradients / count)
 
 
-def _afterwards(case: Case, by: Collective) -> Price:
-    seconds = case.passes + by.whole(case.gradients) + case.profile.optimizer
-    return Price(seconds, by.sent * case.gradients, case.held)
+def _sum_afterwards(scenario: Scenario, by: CollectiveCost) -> StepCost:
+    seconds = scenario.passes + by.whole(scenario.gradients) + scenario.profile.optimizer
+    return StepCost(seconds, by.sent * scenario.gradients, scenario.held)
 
 
-def half(case: Case) -> Price:
+def half(scenario: Scenario) -> StepCost:
     """Chunk i in 16 bits to worker i, and its sum to all."""
-    swap = swap_seconds(case.workers, case.cluster, case.half)
-    seconds = case.passes + swap + case.ring.gather(case.half) + case.profile.optimizer
-    return Price(seconds, case.ring.sent * case.half, case.held)
+    swap = swap_seconds(scenario.workers, scenario.cluster, scenario.half)
+    seconds = (
+        scenario.passes + swap + scenario.ring.gather(scenario.half) + scenario.profile.optimizer
+    )
+    return StepCost(seconds, scenario.ring.sent * scenario.half, scenario.held)
 
 
-def power_sgd(case: Case) -> Price | None:
+def power_sgd(scenario: Scenario) -> StepCost | None:
     """Two thin matrices, one after the other; what was left out is remembered."""
-    if case.low_rank is None:
+    if scenario.low_rank is None:
         return None
-    seconds = case.passes + 2 * case.ring.whole(case.low_rank / 2) + case.profile.optimizer
-    return Price(seconds, case.ring.sent * case.low_rank, case.held + case.gradients)
+    seconds = (
+        scenario.passes
+        + 2 * scenario.ring.whole(scenario.low_rank / 2)
+        + scenario.profile.optimizer
+    )
+    return StepCost(
+        seconds, scenario.ring.sent * scenario.low_rank, scenario.held + scenario.gradients
+    )
 
 
-def asynchronous_servers(case: Case) -> int:
+def asynchronous_servers(scenario: Scenario) -> int:
     """How many: each lives beside a worker and owns whole tensors."""
-    tensors = case.servers if case.network is None else len(list(case.network.parameters()))
-    return min(case.servers, case.workers, tensors)
+    tensors = (
+        scenario.servers if scenario.network is None else len(list(scenario.network.parameters()))
+    )
+    return min(scenario.servers, scenario.workers, tensors)
 
 
-def at_own_pace(case: Case) -> Price:
+def asynchronous_servers_cost(scenario: Scenario) -> StepCost:
     """Servers beside the first workers; each answers whoever comes."""
-    count = asynchronous_servers(case)
-    seconds = case.profile.seconds
-    if case.workers > 1:
-        seconds = asynchronous(seconds, case.gradients, case.workers, case.cluster, count)
-    part = case.gradients / count
-    extra = case.profile.parameters * memory.widths(case.precision).whole / count
+    count = asynchronous_servers(scenario)
+    seconds = scenario.profile.seconds
+    if scenario.workers > 1:
+        seconds = asynchronous_step(
+            seconds, scenario.gradients, scenario.workers, scenario.cluster, count
+        )
+    part = scenario.gradients / count
+    extra = scenario.profile.parameters * memory.widths(scenario.precision).whole / count
     # To the other servers, and to all other workers.
-    sent = part * (count - 1) + part * (case.workers - 1)
-    return Price(seconds, sent, case.held + extra)
+    sent = part * (count - 1) + part * (scenario.workers - 1)
+    return StepCost(seconds, sent, scenario.held + extra)
 
 
-def local_steps(case: Case) -> Price:
-    """Workers meet every few steps, so that lateness averages out between."""
-    late = slowest(case.workers, case.cluster.jitter / case.local_steps**0.5)
-    meeting = case.ring.whole(case.gradients) / case.local_steps
-    sent = case.ring.sent * case.gradients / case.local_steps
-    return Price(case.profile.seconds * late + meeting, sent, case.held + case.gradients)
+def local_steps(scenario: Scenario) -> StepCost:
+    """Workers sum every few steps, so that lateness averages out between."""
+    late = straggler_factor(scenario.workers, scenario.cluster.jitter / scenario.local_steps**0.5)
+    outer_step = scenario.ring.whole(scenario.gradients) / scenario.local_steps
+    sent = scenario.ring.sent * scenario.gradients / scenario.local_steps
+    return StepCost(
+        scenario.profile.seconds * late + outer_step, sent, scenario.held + scenario.gradients
+    )
 
 
-def sharded(case: Case, stage: int) -> Price:
+def sharded(scenario: Scenario, stage: int) -> StepCost:
     """ZeRO: a sum leaves each worker its share; what others moved is gathered."""
-    by, profile = case.ring, case.profile
-    overlaps = stage > 1 and case.overlap and case.workers > 1
+    by, profile = scenario.ring, scenario.profile
+    overlaps = stage > 1 and scenario.overlap and scenario.workers > 1
     if overlaps:
-        seconds = gathered(case.buckets, by, case.width, case.late, again=stage == 3)
+        seconds = overlapped_gather(
+            scenario.buckets, by, scenario.width, scenario.straggler, again=stage == 3
+        )
     else:
         # The first stage sums gradients everywhere; the others leave each worker its share.
         reduce = by.whole if stage == 1 else by.reduce
         gathers = 2 if stage == 3 else 1
-        seconds = case.passes + reduce(case.gradients) + gathers * by.gather(case.gradients)
+        seconds = (
+            scenario.passes + reduce(scenario.gradients) + gathers * by.gather(scenario.gradients)
+        )
     rounds = {1: 3, 2: 2, 3: 3}[stage]
-    sent = by.sent / 2 * rounds * case.gradients
-    held = memory.sharded(profile.parameters, case.workers, stage, case.precision) + profile.kept
-    if stage == 3 and case.workers > 1:
-        held += _two_buckets(case) * memory.widths(case.precision).parameter
-    return Price(seconds + profile.optimizer / case.workers, sent, held, overlaps)
+    sent = by.sent / 2 * rounds * scenario.gradients
+    held = (
+        memory.sharded(profile.parameters, scenario.workers, stage, scenario.precision)
+        + profile.kept
+    )
+    if stage == 3 and scenario.workers > 1:
+        held += _two_buckets(scenario) * memory.widths(scenario.precision).parameter
+    return StepCost(seconds + profile.optimizer / scenario.workers, sent, held, overlaps)
 
 
-def _two_buckets(case: Case) -> int:
+def _two_buckets(scenario: Scenario) -> int:
     """Values of a bucket that is used and of the next, which is on its way."""
-    sizes = [bucket.values for bucket in case.buckets]
+    sizes = [bucket.values for bucket in scenario.buckets]
     return max((one + other for one, other in pairwise(sizes)), default=sizes[0])
+
+
+def overlapped_sum(
+    profile: Profile, buckets: Sequence[Bucket], one: TimeByBytes, width: float, late: float
+) -> float:
+    """Seconds from the start of a step until the last bucket is summed.
+
+    A bucket's sum begins when its gradients are there on the slowest worker, and when that of the
+    bucket before it is done: there is one queue.
+
+    Args:
+        profile: what the passes take.
+        buckets: in the order of the backward pass.
+        one: how long a sum takes, by bytes.
+        width: bytes of a value.
+        late: how much longer the slowest worker takes for everything.
+    """
+    end = 0.0
+    for bucket in buckets:
+        there = (profile.forward + bucket.ready) * late
+        end = max(end, there) + one(bucket.values * width)
+    return max(end, (profile.forward + profile.backward) * late)
+
+
+def overlapped_gather(
+    buckets: Sequence[Bucket], by: CollectiveCost, width: float, late: float, *, again: bool
+) -> float:
+    """Seconds of the passes in which parameters are gathered and gradients split: FSDP.
+
+    A bucket's parameters are on their way while the pass of the one before it runs, and no earlier,
+    so that no more than two are there at a time. Its gradients are split after its backward pass.
+    All of that takes turns on one link.
+
+    Args:
+        buckets: in the order of the backward pass.
+        by: how long gathering and parting take.
+        width: bytes of a value.
+        late: how much longer the slowest worker takes for everything.
+        again: whether parameters are let go of, and gathered for the backward pass too (stage 3).
+    """
+    link = began = done = 0.0
+    for bucket in reversed(buckets):
+        link = max(link, began) + by.gather(bucket.values * width)
+        began = max(done, link)
+        done = began + bucket.forward * late
+    before: Bucket | None = None
+    for bucket in buckets:
+        arrived = done
+        if again:
+            arrived = link = max(link, began) + by.gather(bucket.values * width)
+        began = max(done, arrived)
+        if before is not None:  # its gradients leave while this bucket's pass runs
+            link = max(link, done) + by.reduce(before.values * width)
+        done, before = began + bucket.backward * late, bucket
+    return max(link, done) + (by.reduce(before.values * width) if before else 0.0)

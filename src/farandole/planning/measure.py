@@ -1,8 +1,7 @@
 """Measuring: one step of a network, layer by layer, in seconds or in operations.
 
-A parameter's gradient is there at some moment of the backward pass, and a layer's output at some
-moment of the forward pass. The clock that tells these moments is the machine's; or it counts
-floating-point operations, on tensors without values, where the seconds of a step are given.
+The clock is the machine's. Or it counts floating-point operations, on tensors without values, where
+the seconds of a step are given.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.planning.moments import Moments, watch
-from farandole.planning.owners import low_rank, owned
+from farandole.parallel import PowerSGD
+from farandole.planning.layer_timings import LayerTimings, parameters_by_module, time_layers
 from farandole.planning.profile import Layer, Profile
 
 _WARM_UPS, _REPEATS = 2, 5
@@ -44,10 +43,10 @@ def measure(network: nn.Module, arguments: Sequence[Any], rows: int) -> Profile:
     move = _adam(_trainable(subject))
     with _one_thread(), torch.random.fork_rng(devices=[]):
         passes = [
-            watch(subject, arguments, time.perf_counter) for _ in range(_WARM_UPS + _REPEATS)
+            time_layers(subject, arguments, time.perf_counter) for _ in range(_WARM_UPS + _REPEATS)
         ][_WARM_UPS:]
         moved = [_seconds(move) for _ in range(_WARM_UPS + _REPEATS)][_WARM_UPS:]
-    profiles = [_profile(subject, moments, rows) for moments in passes]
+    profiles = [_profile(subject, timings, rows) for timings in passes]
     middle = sorted(profiles, key=lambda profile: profile.seconds)[_REPEATS // 2]
     return replace(middle, optimizer=statistics.median(moved))
 
@@ -71,8 +70,8 @@ def estimate(network: nn.Module, arguments: Sequence[Any], rows: int, seconds: f
     # Rows of different sizes have to be looked at, so there the values have to be real.
     subject = copy.deepcopy(network).to("meta" if is_plain else "cpu").train()
     with FlopCounterMode(display=False) as counter:
-        moments = watch(subject, given if is_plain else arguments, lambda: _flops(counter))
-    profile = _profile(subject, moments, rows)
+        timings = time_layers(subject, given if is_plain else arguments, lambda: _flops(counter))
+    profile = _profile(subject, timings, rows)
     if profile.seconds == 0:
         raise InputError("No operations could be counted. Leave step_time out to measure here.")
     return profile.scaled(seconds)
@@ -104,30 +103,30 @@ def _adam(parameters: Sequence[nn.Parameter]) -> Callable[[], None]:
     )  # fmt: skip
 
 
-def _profile(network: nn.Module, moments: Moments, rows: int) -> Profile:
-    """Seconds between moments: a layer's own, and of what came since the layer before it."""
-    owners = owned(network)
-    order = sorted(moments.backward, key=lambda name: -moments.backward[name])
-    if moments.forward.keys() >= set(order):  # the clock may stand still: of two, the later one
-        order = sorted(order, key=lambda name: list(moments.forward).index(name))
-    forward = _differences(moments.forward, moments.start)
-    kept = _differences(moments.kept, 0.0)
-    backward = _differences(moments.backward, moments.turn)
-    last_forward = max(moments.forward.values(), default=moments.start)
-    last_backward = max(moments.backward.values(), default=moments.turn)
+def _profile(network: nn.Module, timings: LayerTimings, rows: int) -> Profile:
+    """A layer's seconds are those since the layer before it was done."""
+    by_module = parameters_by_module(network)
+    order = sorted(timings.backward, key=lambda name: -timings.backward[name])
+    if timings.forward.keys() >= set(order):  # the clock may stand still: of two, the later one
+        order = sorted(order, key=lambda name: list(timings.forward).index(name))
+    forward = _differences(timings.forward, timings.start)
+    kept = _differences(timings.kept, 0.0)
+    backward = _differences(timings.backward, timings.forward_end)
+    last_forward = max(timings.forward.values(), default=timings.start)
+    last_backward = max(timings.backward.values(), default=timings.forward_end)
     # What comes after the last layer belongs to it; what the first layer needs at the end, too.
-    forward[order[-1]] = forward.get(order[-1], 0.0) + moments.turn - last_forward
-    backward[order[0]] += moments.end - last_backward
+    forward[order[-1]] = forward.get(order[-1], 0.0) + timings.forward_end - last_forward
+    backward[order[0]] += timings.end - last_backward
     return Profile(
         [
             Layer(
                 name,
-                sum(p.numel() for p in owners[name][1]),
+                sum(p.numel() for p in by_module[name][1]),
                 forward.get(name, 0.0),
                 backward[name],
                 kept.get(name, 0.0),
-                moments.output.get(name, 0.0),
-                low_rank(owners[name][1]),
+                timings.output.get(name, 0.0),
+                sum(PowerSGD().values_sent(p.shape) for p in by_module[name][1]),
             )
             for name in order
         ],
@@ -136,9 +135,9 @@ def _profile(network: nn.Module, moments: Moments, rows: int) -> Profile:
     )
 
 
-def _differences(moments: dict[str, float], start: float) -> dict[str, float]:
+def _differences(timings: dict[str, float], start: float) -> dict[str, float]:
     found = {}
-    for name, moment in sorted(moments.items(), key=lambda pair: pair[1]):
+    for name, moment in sorted(timings.items(), key=lambda pair: pair[1]):
         found[name], start = moment - start, moment
     return found
 

@@ -1,4 +1,4 @@
-"""Memory: what a worker has to hold, by what is parted among workers."""
+"""Memory: what a worker has to hold, by what is split among workers."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def sharded(parameters: float, workers: int, stage: int, precision: str = "float
 
     Args:
         parameters: how many there are.
-        workers: among how many they are parted.
-        stage: 0 parts nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
+        workers: among how many they are split.
+        stage: 0 splits nothing, 1 the optimizer's state, 2 gradients too, 3 parameters too.
         precision: "float32" or "mixed".
 
     >>> [round(sharded(7.5e9, 64, stage, "mixed") / 1e9, 1) for stage in range(4)]

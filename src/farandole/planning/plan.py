@@ -14,15 +14,16 @@ from torch import nn
 
 from farandole.arguments import as_fraction, check_flag, check_integer, check_not_negative
 from farandole.errors import InputError
+from farandole.parallel import LocalSGD
 from farandole.planning import constants, units
-from farandole.planning.case import Case
 from farandole.planning.cluster import Cluster
 from farandole.planning.data_parallel import allreduce
 from farandole.planning.measure import estimate, measure
 from farandole.planning.memory import widths
 from farandole.planning.profile import Profile
 from farandole.planning.recommendation import Recommendation, recommend
-from farandole.planning.strategies import STRATEGIES, refusal, runnable
+from farandole.planning.scenario import Scenario
+from farandole.planning.strategies import STRATEGIES, reason_refused, strategy_for
 from farandole.planning.subject import find, rows_of
 
 _BATCH = 64
@@ -47,12 +48,12 @@ class Plan:
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw time, efficiency and memory over workers into a file."""
-        from farandole.planning.picture import draw
+        from farandole.planning.report import draw
 
         draw(self, Path(path))
 
     def __str__(self) -> str:
-        from farandole.planning.text import as_text
+        from farandole.planning.report import as_text
 
         return as_text(self)
 
@@ -77,11 +78,11 @@ def plan(
     mtbf: str | float | None = None,
     precision: str = "float32",
     overlap: bool = True,
-    local_steps: int = constants.LOCAL_STEPS,
+    local_steps: int = LocalSGD.every,
     servers: int = 8,
     micro_batches: int | None = None,
 ) -> Plan:
-    """Price every strategy for a network on many workers, by simulation.
+    """StepCost every strategy for a network on many workers, by simulation.
 
     Args:
         network: a module, a saved network's folder, "mlp:784,100,10", "module:function", or a
@@ -101,7 +102,7 @@ def plan(
         mtbf: mean time between failures of one worker, such as "1000h".
         precision: "float32", or "mixed" (2 + 2 + 12 bytes a parameter).
         overlap: whether gradients travel during the backward pass under strategies that can do so.
-        local_steps: that local SGD makes between meetings.
+        local_steps: that local SGD makes between outer steps.
         servers: how many, where there are several parameter servers.
         micro_batches: of a pipeline; by default four for each stage.
 
@@ -129,39 +130,41 @@ def plan(
     counts = units.counts("workers", workers)
     room = None if memory is None else units.size("memory", memory)
     module, profile = profile_of(network, _BATCH if batch is None else batch, step_time, shape)
-    cases = [
-        Case(
+    scenarios = [
+        Scenario(
             profile=profile, cluster=cluster, workers=count, precision=precision, overlap=overlap,
             local_steps=local_steps, servers=servers, micro_batches=micro_batches, network=module,
         )
         for count in counts
     ]  # fmt: skip
     refused: dict[str, str] = {}
-    table = pd.DataFrame([row for case in cases for row in _rows(case, paid, room, refused)])
-    found = recommend(table, room, crossing(cases[-1]))
+    table = pd.DataFrame(
+        [row for scenario in scenarios for row in _rows(scenario, paid, room, refused)]
+    )
+    found = recommend(table, room, crossing(scenarios[-1]))
     if found.strategy is not None:
-        at = next(case for case in cases if case.workers == found.workers)
-        found = replace(found, use=runnable(found.strategy, at))
+        at = next(scenario for scenario in scenarios if scenario.workers == found.workers)
+        found = replace(found, use=strategy_for(found.strategy, at))
     return Plan(table, found, profile, cluster, refused)
 
 
-def crossing(case: Case) -> float:
+def crossing(scenario: Scenario) -> float:
     """Workers from which on the latency of all-reduce's ring outweighs its bytes.
 
     Between CPUs only one worker of each host is in that ring; between GPUs all are.
     """
-    cluster = case.cluster
+    cluster = scenario.cluster
     latency = cluster.latency
     if cluster.device == "gpu":
         latency += (cluster.per_host - 1) * cluster.local_latency
-    messages = len(case.buckets) if allreduce(case).overlaps else 1
-    return cluster.per_host * case.gradients / messages / cluster.usable / latency
+    messages = len(scenario.buckets) if allreduce(scenario).overlaps else 1
+    return cluster.per_host * scenario.gradients / messages / cluster.usable / latency
 
 
 def profile_of(
     network: Any, batch: int, step_time: str | float | None, shape: Sequence[int] | None
 ) -> tuple[nn.Module | None, Profile]:
-    """A network, if there is one, and what it costs: measured here, or parted by operations."""
+    """A network, if there is one, and what it costs: measured here, or split by operations."""
     seconds = None if step_time is None else units.seconds("step_time", step_time)
     if isinstance(network, Profile):
         if network.seconds <= 0:
@@ -175,21 +178,21 @@ def profile_of(
 
 
 def _rows(
-    case: Case, paid: float | None, room: float | None, refused: dict[str, str]
+    scenario: Scenario, paid: float | None, room: float | None, refused: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
-    alone = case.profile.seconds
+    alone = scenario.profile.seconds
     for name, pricing in STRATEGIES.items():
-        found = pricing(case)
+        found = pricing(scenario)
         if found is None:
             continue
-        if (reason := refusal(name, case)) is not None:
+        if (reason := reason_refused(name, scenario)) is not None:
             refused.setdefault(name, reason)
             continue
         # A worker that waits for nobody stops nobody when it fails.
-        lost = case.cluster.lost(1 if name == "asynchronous" else case.workers)
+        lost = scenario.cluster.lost(1 if name == "asynchronous" else scenario.workers)
         row = {
             "strategy": name,
-            "workers": case.workers,
+            "workers": scenario.workers,
             "seconds": found.seconds,
             "efficiency": alone / found.seconds,
             "memory": found.memory,
@@ -198,7 +201,7 @@ def _rows(
             "overlaps": found.overlaps,
         }
         if paid is not None:  # rows × price an hour × seconds a row of one worker
-            hours = paid * found.seconds / case.profile.rows / 3600
+            hours = paid * found.seconds / scenario.profile.rows / 3600
             row["money"] = hours / (1 - lost) if lost < 1 else math.inf
         if room is not None:
             row["fits"] = found.memory <= room

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from farandole.errors import InputError
-from farandole.parallel import buckets
-from farandole.planning import constants
+from farandole.parallel import AllReduce, buckets
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Profile(Layers):
     def buckets(
         self,
         width: float = 4,
-        most: float = constants.BUCKET_BYTES,
+        most: float = AllReduce.bucket_bytes,
         first: float = buckets.FIRST_BYTES,
     ) -> list[Bucket]:
         """Gradients in the order of the backward pass, put together until a bucket is full.
@@ -132,32 +130,3 @@ class Profile(Layers):
             values = sum(layer.parameters for layer in own)
             found.append(Bucket(values, ready, sum(layer.forward for layer in own), backward))
         return found
-
-
-def balanced(costs: Sequence[float], parts: int) -> list[tuple[int, int]]:
-    """Where to cut a row of costs so that the most expensive part is as cheap as can be.
-
-    >>> balanced([1, 1, 1, 3], 2)
-    [(0, 3), (3, 4)]
-    """
-    low, high = max(costs), sum(costs)
-    for _ in range(60):
-        middle = (low + high) / 2
-        if len(_cuts(costs, middle, parts)) <= parts + 1:
-            high = middle
-        else:
-            low = middle
-    return list(pairwise(_cuts(costs, high, parts)))
-
-
-def _cuts(costs: Sequence[float], most: float, parts: int) -> list[int]:
-    """Fill part after part up to the most that it may cost, leaving one layer for each to come."""
-    cuts, filled, tolerance = [0], 0.0, 1e-12 * sum(costs)
-    for place, cost in enumerate(costs):
-        left = len(costs) - place
-        needed = parts - len(cuts)  # parts that have to begin from here on
-        if place > cuts[-1] and (filled + cost > most + tolerance or left <= needed):
-            cuts.append(place)
-            filled = 0.0
-        filled += cost
-    return [*cuts, len(costs)]

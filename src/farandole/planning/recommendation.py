@@ -10,7 +10,7 @@ import pandas as pd
 from farandole.parallel import Strategy
 from farandole.planning import constants
 from farandole.planning.strategies import INEXACT, STRATEGIES
-from farandole.planning.text import duration, nbytes
+from farandole.planning.units import format_bytes, format_seconds
 
 _NOTABLE = 0.005
 """A share of time that is worth a word."""
@@ -93,7 +93,9 @@ def _crowded_out(exact: pd.DataFrame, workers: int, chosen: str, memory: float |
     names = list(STRATEGIES)
     simpler = exact[(exact["workers"] == workers) & (exact["memory"] > (memory or float("inf")))]
     tight = [n for n in simpler["strategy"] if names.index(n) < names.index(chosen)]
-    return f"{tight[0]} doesn't fit into {nbytes(memory or 0)}; of what does, " if tight else ""
+    return (
+        f"{tight[0]} doesn't fit into {format_bytes(memory or 0)}; of what does, " if tight else ""
+    )
 
 
 def _reason(row: pd.Series[float], before: str, fastest: float) -> str:
@@ -106,7 +108,7 @@ def _reason(row: pd.Series[float], before: str, fastest: float) -> str:
         words += f" after what failures take ({row['lost']:.0%})"
     money = row.get("money")
     paid = f" and {money:,.2f} an epoch" if money is not None else ""
-    return f"{words}, {duration(row['seconds'])} a step{paid}."
+    return f"{words}, {format_seconds(row['seconds'])} a step{paid}."
 
 
 def _beyond(fitting: pd.DataFrame, workers: int, largest: int, crossing: float) -> str:
@@ -125,7 +127,7 @@ def _beyond(fitting: pd.DataFrame, workers: int, largest: int, crossing: float) 
 
 def _nothing(least: pd.Series[float], memory: float) -> str:
     return (
-        f"Nothing fits into {nbytes(memory)} a worker: {least['strategy']} on "
-        f"{int(least['workers']):,} workers needs least, {nbytes(least['memory'])}. Use more "
+        f"Nothing fits into {format_bytes(memory)} a worker: {least['strategy']} on "
+        f"{int(least['workers']):,} workers needs least, {format_bytes(least['memory'])}. Use more "
         "workers, fewer rows a worker, or workers with more memory."
     )

@@ -13,7 +13,6 @@ import numpy as np
 
 from farandole.parallel import Schedule, Step, schedules
 from farandole.planning.cluster import Cluster
-from farandole.planning.curve import Curve
 from farandole.planning.links import Links
 
 LARGE = 1e9
@@ -22,28 +21,55 @@ SIZES = (1e6, 25e6, LARGE)
 
 
 @dataclass(frozen=True)
-class Collective:
+class TimeByBytes:
+    """Seconds that depend on bytes: known for some sizes, straight between them and beyond.
+
+    >>> (TimeByBytes((0.0, 10.0), (1.0, 6.0)) + TimeByBytes((0.0, 10.0), (1.0, 1.0)))(20)
+    12.0
+    """
+
+    sizes: tuple[float, ...] = (0.0, 1.0)
+    seconds: tuple[float, ...] = (0.0, 0.0)
+
+    def __call__(self, nbytes: float) -> float:
+        """Give the seconds for so many bytes."""
+        last = 1
+        while last < len(self.sizes) - 1 and nbytes > self.sizes[last]:
+            last += 1
+        start, end = self.sizes[last - 1], self.sizes[last]
+        low, high = self.seconds[last - 1], self.seconds[last]
+        return low + (high - low) * (nbytes - start) / (end - start)
+
+    def __add__(self, other: TimeByBytes) -> TimeByBytes:
+        sizes = tuple(sorted({*self.sizes, *other.sizes}))
+        return TimeByBytes(sizes, tuple(self(size) + other(size) for size in sizes))
+
+
+@dataclass(frozen=True)
+class CollectiveCost:
     """How long a sum over all workers takes, and what it sends."""
 
-    reduce: Curve
+    reduce: TimeByBytes
     """Until the last has added something."""
-    gather: Curve
+    gather: TimeByBytes
     """From there until all have all sums."""
     sent: float = 0.0
     """Bytes that the busiest worker sends, for each byte that is summed."""
 
     @property
-    def whole(self) -> Curve:
+    def whole(self) -> TimeByBytes:
         """Both together."""
         return self.reduce + self.gather
 
-    def then(self, other: Collective) -> Collective:
+    def then(self, other: CollectiveCost) -> CollectiveCost:
         """This one around another: first its sum, then the other, then its answer."""
         reduce, gather = self.reduce + other.reduce, self.gather + other.gather
-        return Collective(reduce, gather, self.sent + other.sent)
+        return CollectiveCost(reduce, gather, self.sent + other.sent)
 
 
-def ring_collective(workers: int, cluster: Cluster, sizes: tuple[float, ...] = SIZES) -> Collective:
+def ring_collective(
+    workers: int, cluster: Cluster, sizes: tuple[float, ...] = SIZES
+) -> CollectiveCost:
     """Our ring, workers of a host next to each other; that of gloo and nccl, too.
 
     >>> cluster = Cluster(bandwidth=1e9, latency=1e-5, efficiency=1.0)
@@ -55,7 +81,7 @@ def ring_collective(workers: int, cluster: Cluster, sizes: tuple[float, ...] = S
 
 def server_collective(
     workers: int, cluster: Cluster, servers: int = 1, sizes: tuple[float, ...] = SIZES
-) -> Collective:
+) -> CollectiveCost:
     """Parameter servers, a synchronous round of push and pull; a server's link is a queue.
 
     >>> cluster = Cluster(bandwidth=1e9, latency=1e-5, efficiency=1.0)
@@ -65,7 +91,7 @@ def server_collective(
     return _servers(workers, cluster.wires, min(servers, workers), sizes)
 
 
-def hierarchical_collective(workers: int, cluster: Cluster) -> Collective:
+def hierarchical_collective(workers: int, cluster: Cluster) -> CollectiveCost:
     """What `allreduce` does on CPUs: workers of a host sum through memory, one of each in a ring.
 
     >>> cluster = Cluster(bandwidth=1e9, per_host=4, efficiency=1.0)
@@ -76,7 +102,7 @@ def hierarchical_collective(workers: int, cluster: Cluster) -> Collective:
     inside = simulate(shared_memory(min(workers, cluster.per_host)), cluster)
     outside = ring_collective(cluster.hosts(workers), replace(cluster, per_host=1))
     # What goes through memory is no byte on the wire.
-    return Collective(inside.reduce, inside.gather).then(outside)
+    return CollectiveCost(inside.reduce, inside.gather).then(outside)
 
 
 def swap_seconds(workers: int, cluster: Cluster, nbytes: float) -> float:
@@ -97,12 +123,14 @@ def swap_seconds(workers: int, cluster: Cluster, nbytes: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _ring(workers: int, cluster: Cluster, sizes: tuple[float, ...]) -> Collective:
+def _ring(workers: int, cluster: Cluster, sizes: tuple[float, ...]) -> CollectiveCost:
     return simulate(schedules.ring(workers), cluster, sizes)
 
 
 @lru_cache(maxsize=256)
-def _servers(workers: int, cluster: Cluster, servers: int, sizes: tuple[float, ...]) -> Collective:
+def _servers(
+    workers: int, cluster: Cluster, servers: int, sizes: tuple[float, ...]
+) -> CollectiveCost:
     return simulate(schedules.parameter_server(workers, servers), cluster, sizes)
 
 
@@ -120,7 +148,7 @@ def shared_memory(workers: int) -> Schedule:
     return Schedule("shared-memory", workers, 1, lambda: iter(steps))
 
 
-def simulate(schedule: Schedule, cluster: Cluster, sizes: Sequence[float] = ()) -> Collective:
+def simulate(schedule: Schedule, cluster: Cluster, sizes: Sequence[float] = ()) -> CollectiveCost:
     """Carry out a schedule on a cluster, from a common start, for several sizes at once.
 
     Where all transfers take the same kind of way, time is a straight line over bytes, and two sizes
@@ -143,5 +171,7 @@ def simulate(schedule: Schedule, cluster: Cluster, sizes: Sequence[float] = ()) 
     done = links.ready.max(1)
     reduced = done if adds else reduced
     sent = float(links.sent().max()) / schedule.chunks
-    reduce, gather = (Curve(known, tuple(map(float, ends))) for ends in (reduced, done - reduced))
-    return Collective(reduce, gather, sent)
+    reduce, gather = (
+        TimeByBytes(known, tuple(map(float, ends))) for ends in (reduced, done - reduced)
+    )
+    return CollectiveCost(reduce, gather, sent)

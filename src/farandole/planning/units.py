@@ -1,4 +1,4 @@
-"""Units: "25Gbit", "10us", "100MB" and "1..10000" as numbers."""
+"""Units: "25Gbit", "10us", "100MB" and "1..10000" as numbers, and numbers with their units."""
 
 from __future__ import annotations
 
@@ -70,6 +70,30 @@ def counts(name: str, value: str | int | Sequence[int]) -> tuple[int, ...]:
             f"Received: {name}={value!r}"
         )
     return tuple(sorted(set(found)))
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds as a person reads them.
+
+    >>> format_seconds(0.0123), format_seconds(75)
+    ('12.3 ms', '75 s')
+    """
+    for factor, unit in ((1.0, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}" if seconds < 1000 else f"{seconds:,.0f} s"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+def format_bytes(value: float) -> str:
+    """Bytes as a person reads them.
+
+    >>> format_bytes(1.25e9), format_bytes(0)
+    ('1.25 GB', '0 B')
+    """
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} B"
 
 
 def _counts(value: str | int | Sequence[int]) -> list[int]:

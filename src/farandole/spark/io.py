@@ -33,7 +33,7 @@ from torch import nn
 from farandole import _spark
 from farandole.artifact import Artifact, build, describe, plain_state, replace_folder
 from farandole.errors import ArtifactError
-from farandole.parallel import description
+from farandole.parallel import registry
 
 if TYPE_CHECKING:
     from pyspark.ml.param import Params
@@ -141,7 +141,7 @@ class EstimatorWriter(Writer):
         objects: dict[str, Any] = {}
         with writing(self.sparkSession, path) as folder:
             for param, value in self._estimator._paramMap.items():
-                value = description.describe(value) or value
+                value = registry.describe(value) or value
                 if _is_plain(value):
                     plain[param.name] = value
                 elif not (
@@ -171,7 +171,7 @@ class EstimatorReader(Reader):
         """Params, modules, and pickled objects if they are trusted."""
         estimator = self.restored(path)
         if estimator.isSet("strategy"):
-            estimator._set(strategy=description.build(estimator.getOrDefault("strategy")))
+            estimator._set(strategy=registry.build(estimator.getOrDefault("strategy")))
         with reading(self.sparkSession, path) as folder:
             for spec in sorted(folder.glob("modules/*/network.json")):
                 estimator._set(**{spec.parent.name: _read_module(spec.parent)})

@@ -74,8 +74,8 @@ def check_no_rows(strategy: Strategy, world: World) -> None:
     assert all(p.grad is not None and p.grad.eq(0).all() for p in network.parameters())
 
 
-def check_wishes(strategy: Strategy, world: World) -> None:
-    """What one worker wishes, all of them hear: they must leave the loop together."""
+def check_stop_flags(strategy: Strategy, world: World) -> None:
+    """What asks one worker to stop, all of them get: they must leave the loop together."""
     sync = strategy.attach(_network((torch.float32,)), world)
     last = world.rank == world.size - 1
     for interrupted, expired in ((False, False), (True, False), (False, True)):
@@ -162,7 +162,7 @@ CHECKS: tuple[Callable[[Strategy, World], None], ...] = (
     check_start,
     check_gradients,
     check_no_rows,
-    check_wishes,
+    check_stop_flags,
     check_sums,
     check_buffers,
     check_frozen,

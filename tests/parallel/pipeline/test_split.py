@@ -9,8 +9,13 @@ import pytest
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel.pipeline.chain import Layer, chain_of
-from farandole.parallel.pipeline.split import at_names, balanced, check_enough, check_stages
+from farandole.parallel.pipeline.layers import Layer, sequential_layers
+from farandole.parallel.pipeline.split import (
+    balance_stages,
+    check_stage_count,
+    check_stages,
+    starts_at,
+)
 
 
 def slowest(costs: list[float], starts: list[int]) -> float:
@@ -30,20 +35,20 @@ def test_no_split_has_a_faster_slowest_stage(seed: int) -> None:
     learns: list[bool] = (random.random(count) < 0.6).tolist()
     splits = all_splits(learns, stages)
     if splits:
-        starts = balanced(costs, learns, stages)
+        starts = balance_stages(costs, learns, stages)
         assert starts in splits
         assert slowest(costs, starts) == pytest.approx(min(slowest(costs, s) for s in splits))
 
 
 def layers(count: int = 4) -> list[Layer]:
-    return chain_of(nn.Sequential(*(nn.Linear(2, 2) for _ in range(count))))
+    return sequential_layers(nn.Sequential(*(nn.Linear(2, 2) for _ in range(count))))
 
 
 def test_names_of_layers() -> None:
-    assert at_names(layers(), ["1", "3"]) == [0, 1, 3]
+    assert starts_at(layers(), ["1", "3"]) == [0, 1, 3]
     nested = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
-    assert at_names(chain_of(nested), ["1"]) == [0, 1]
-    assert at_names(chain_of(nested), ["1.1"]) == [0, 2]
+    assert starts_at(sequential_layers(nested), ["1"]) == [0, 1]
+    assert starts_at(sequential_layers(nested), ["1.1"]) == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,7 @@ def test_names_of_layers() -> None:
 )
 def test_names_that_split_nothing(names: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        at_names(layers(), names)
+        starts_at(layers(), names)
 
 
 def test_a_near_name_is_suggested() -> None:
@@ -65,20 +70,20 @@ def test_a_near_name_is_suggested() -> None:
     body.add_module("first", nn.Linear(2, 2))
     body.add_module("second", nn.Linear(2, 2))
     with pytest.raises(InputError, match=r"Did you mean 'second'\?"):
-        at_names(chain_of(body), ["secnod"])
+        starts_at(sequential_layers(body), ["secnod"])
 
 
 def test_stages_with_nothing_to_learn() -> None:
     network = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2), nn.Softmax(1))
-    chain = chain_of(network)
+    chain = sequential_layers(network)
     with pytest.raises(InputError, match=r"stage from '3' to '3' has no parameters"):
         check_stages(chain, [0, 3])
     with pytest.raises(InputError, match=r"2 of the network's 4 layers have parameters to train"):
-        check_enough(chain, 3)
+        check_stage_count(chain, 3)
     check_stages(chain, [0, 2])
-    check_enough(chain, 2)
+    check_stage_count(chain, 2)
     network[0].requires_grad_(False)
     with pytest.raises(InputError, match=r"stage from '0' to '1' has no parameters to train"):
         check_stages(chain, [0, 2])
     with pytest.raises(InputError, match=r"1 of the network's 4 layers have parameters to train"):
-        check_enough(chain, 2)
+        check_stage_count(chain, 2)

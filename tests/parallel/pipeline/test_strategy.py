@@ -15,7 +15,7 @@ import farandole
 from farandole.errors import InputError
 from farandole.networks import CNN, MLP, RNN
 from farandole.parallel import Naive, Pipeline, Totals, resolve
-from farandole.parallel.flat import FlatGradients
+from farandole.parallel.flat_gradients import FlatGradients
 from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
 from farandole.world import World
 
@@ -71,12 +71,12 @@ def test_a_stage_without_parameters() -> None:
     [
         (RNN(features=2, outputs=3), "takes rows that vary in size"),
         (CNN(channels=1, outputs=3), "takes rows that vary in size"),
-        (nn.TransformerEncoderLayer(8, 2), "can't be parted by layers"),
+        (nn.TransformerEncoderLayer(8, 2), "can't be split by layers"),
         (
             convert_sync_batch_norm(
                 nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), World(size=2)
             ),
-            "can't be parted by layers: a worker has its own",
+            "can't be split by layers: a worker has its own",
         ),
     ],
 )

@@ -38,7 +38,7 @@ def wide() -> nn.Sequential:
     return network
 
 
-def parted(strategy: Strategy) -> dict[str, Any]:
+def split(strategy: Strategy) -> dict[str, Any]:
     """What a worker keeps, and what it sends home."""
     torch.manual_seed(current_world().rank)  # all have to start from rank 0's
     network = wide()
@@ -64,7 +64,7 @@ def on_each(strategies: list[Strategy]) -> list[list[str]]:
 
 def with_two() -> dict[str, Any]:
     strategies: list[Strategy] = [Naive(), Pipeline(), Pipeline(schedule="1f1b", micro_batches=2)]
-    return {"names": on_each(strategies), "parted": parted(Pipeline(split_at=["b"]))}
+    return {"names": on_each(strategies), "split": split(Pipeline(split_at=["b"]))}
 
 
 def with_four() -> dict[str, Any]:
@@ -72,7 +72,7 @@ def with_four() -> dict[str, Any]:
     copies = Hybrid(data=2, inner=Pipeline(micro_batches=3, schedule="1f1b"))
     names = on_each([one, other, Hybrid(), copies])
     check_training(Naive(), cases=CASES[1:3])
-    return {"names": names, "parted": parted(Hybrid(inner=Pipeline(split_at=["c"])))}
+    return {"names": names, "split": split(Hybrid(inner=Pipeline(split_at=["c"])))}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_four_stages_and_two_by_two_keep_the_contract(four: list[dict[str, Any]]
 
 
 def test_a_worker_keeps_its_own_layers_only(two: list[dict[str, Any]]) -> None:
-    first, last = (worker["parted"] for worker in two)
+    first, last = (worker["split"] for worker in two)
     assert {name.split(".")[0] for name in first["names"]} == {"a", "norm_a"}
     assert {name.split(".")[0] for name in last["names"]} == {"b", "c", "norm_c", "d"}
     assert first["own"] + last["own"] == 1
@@ -111,7 +111,7 @@ def test_a_worker_keeps_its_own_layers_only(two: list[dict[str, Any]]) -> None:
 def test_the_leader_gets_everything_in_the_networks_order(two: list[dict[str, Any]]) -> None:
     torch.manual_seed(0)
     expected = wide().state_dict()
-    state, nothing = (worker["parted"]["state"] for worker in two)
+    state, nothing = (worker["split"]["state"] for worker in two)
     assert nothing is None
     assert list(state) == list(expected)
     learned = {name: value for name, value in expected.items() if name.endswith("weight")}
@@ -121,9 +121,9 @@ def test_the_leader_gets_everything_in_the_networks_order(two: list[dict[str, An
 def test_copies_share_their_statistics_by_rows(four: list[dict[str, Any]]) -> None:
     """The first copy has seen 1 + 2 rows and says 0, the other 3 + 4 and says 10."""
     for worker in four:
-        mean, variance, batches = worker["parted"]["buffers"]
+        mean, variance, batches = worker["split"]["buffers"]
         assert (mean, variance, batches) == (pytest.approx(7), pytest.approx(7), 10)
-    states = [worker["parted"]["state"] for worker in four]
+    states = [worker["split"]["state"] for worker in four]
     assert states[0]["d.weight"].shape == (64, 64)
     assert states[1:] == [None] * 3
 

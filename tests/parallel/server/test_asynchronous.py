@@ -12,71 +12,71 @@ from torch import nn
 from farandole.errors import InputError, PeerLost
 from farandole.parallel import ParameterServer, Totals
 from farandole.parallel.server.asynchronous import split_by_size
-from farandole.parallel.server.clocks import Clocks
-from farandole.parallel.server.master import Master
-from farandole.parallel.server.packet import Packet
+from farandole.parallel.server.messages import TensorMessage
+from farandole.parallel.server.server import ParameterStore
+from farandole.parallel.server.staleness import BoundedStaleness
 from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.world import World
 
 
 def test_a_worker_waits_for_the_slowest_and_no_longer() -> None:
-    clocks = Clocks(workers=3, staleness=2, timeout=10)
+    staleness = BoundedStaleness(workers=3, staleness=2, timeout=10)
     for _ in range(3):
-        clocks.tick(0)
-    clocks.tick(1)
+        staleness.tick(0)
+    staleness.tick(1)
     ticked = []
 
     def tick() -> None:
         ticked.append(2)
-        clocks.tick(2)
+        staleness.tick(2)
 
     threading.Timer(0.2, tick).start()
-    clocks.wait(0)
+    staleness.wait(0)
     assert ticked
-    assert clocks.lead == 2
+    assert staleness.lead == 2
 
 
 def test_nobody_waits_for_one_that_has_left() -> None:
-    clocks = Clocks(workers=2, staleness=0, timeout=0.05)
-    clocks.tick(0)
-    clocks.leave(1)
-    clocks.wait(0)
-    clocks.tick(1)  # it is back, and as far
-    clocks.wait(0)
-    clocks.tick(0)
+    staleness = BoundedStaleness(workers=2, staleness=0, timeout=0.05)
+    staleness.tick(0)
+    staleness.leave(1)
+    staleness.wait(0)
+    staleness.tick(1)  # it is back, and as far
+    staleness.wait(0)
+    staleness.tick(0)
     with pytest.raises(PeerLost, match=r"rank 1 did not come along within 0\.05 s"):
-        clocks.wait(0)
+        staleness.wait(0)
 
 
 def test_at_the_end_a_server_waits_until_all_have_left() -> None:
-    clocks = Clocks(workers=2, staleness=0, timeout=0.05)
-    clocks.leave(0)
+    staleness = BoundedStaleness(workers=2, staleness=0, timeout=0.05)
+    staleness.leave(0)
     with pytest.raises(PeerLost, match="rank 1 did not come along"):
-        clocks.wait_for_all()
-    clocks.leave(1)
-    clocks.wait_for_all()
+        staleness.wait_for_all()
+    staleness.leave(1)
+    staleness.wait_for_all()
 
 
 def test_an_error_wakes_those_who_wait() -> None:
-    clocks = Clocks(workers=2, staleness=0, timeout=10)
-    clocks.tick(0)
-    threading.Timer(0.1, clocks.fail, [ValueError("broken")]).start()
+    staleness = BoundedStaleness(workers=2, staleness=0, timeout=10)
+    staleness.tick(0)
+    threading.Timer(0.1, staleness.fail, [ValueError("broken")]).start()
     with pytest.raises(ValueError, match="broken"):
-        clocks.wait(0)
+        staleness.wait(0)
 
 
 def test_a_packet_holds_any_types() -> None:
     dtypes = (torch.bfloat16, torch.float64, torch.float32, torch.complex128, torch.float16)
     tensors = [torch.full((3, number + 1), number, dtype=d) for number, d in enumerate(dtypes)]
-    packet = Packet(3, tensors)
-    packet.pack([1.0, 2.0, 3.0], tensors)
-    twin = Packet(3, tensors)
-    twin.bytes.copy_(packet.bytes)
-    places = [torch.zeros_like(tensor) for tensor in tensors]
-    twin.unpack(places)
+    message = TensorMessage(3, tensors)
+    message.pack([1.0, 2.0, 3.0], tensors)
+    twin = TensorMessage(3, tensors)
+    twin.bytes.copy_(message.bytes)
+    targets = [torch.zeros_like(tensor) for tensor in tensors]
+    twin.unpack(targets)
     assert twin.numbers.tolist() == [1.0, 2.0, 3.0]
-    assert all(torch.equal(place, tensor) for place, tensor in zip(places, tensors, strict=True))
-    assert packet.size == sum(tensor.nbytes for tensor in tensors)
+    assert all(torch.equal(target, tensor) for target, tensor in zip(targets, tensors, strict=True))
+    assert message.size == sum(tensor.nbytes for tensor in tensors)
 
 
 def test_parameters_are_split_by_size_and_those_that_learn_count_first() -> None:
@@ -107,27 +107,31 @@ def test_a_master_moves_its_part_as_the_optimizer_would(make: Any) -> None:
     optimizer = make(
         [{"params": [network.weight], "lr": 1.0}, {"params": [network.bias], "lr": 1.0}]
     )
-    master = Master([network.get_parameter("weight")], Clocks(2, 0, 1.0), workers=2, timeout=1.0)
-    master.set_optimizer(optimizer)
+    store = ParameterStore(
+        [network.get_parameter("weight")], BoundedStaleness(2, 0, 1.0), workers=2, timeout=1.0
+    )
+    store.set_optimizer(optimizer)
     alone = type(optimizer)(twin.parameters())
     alone.param_groups[0]["lr"] = 0.25
     for _ in range(3):
         gradient = torch.randn(2, 3)
-        master.apply([gradient], [0.5, 0.5])
+        store.apply_gradients([gradient], [0.5, 0.5])
         twin.weight.grad = gradient.clone()
         alone.step()
-    place = torch.zeros(2, 3)
-    master.read([place])
-    torch.testing.assert_close(place, twin.weight.detach())
+    target = torch.zeros(2, 3)
+    store.copy_to([target])
+    torch.testing.assert_close(target, twin.weight.detach())
     assert not torch.equal(network.weight, twin.weight), "the worker's own are left alone"
 
 
 def test_a_gradient_that_comes_before_the_optimizer() -> None:
     network = nn.Linear(3, 2)
-    master = Master([network.get_parameter("weight")], Clocks(2, 0, 1.0), workers=2, timeout=5.0)
+    store = ParameterStore(
+        [network.get_parameter("weight")], BoundedStaleness(2, 0, 1.0), workers=2, timeout=5.0
+    )
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    threading.Timer(0.1, master.set_optimizer, [optimizer]).start()
-    assert master.groups() == 1
+    threading.Timer(0.1, store.set_optimizer, [optimizer]).start()
+    assert store.param_group_count() == 1
 
 
 def test_alone_a_step_is_the_optimizers() -> None:

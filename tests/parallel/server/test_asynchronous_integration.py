@@ -30,7 +30,7 @@ def _check_everything() -> str:
     for servers, staleness in ((1, 3), (2, 0), (3, 5)):
         _check_staleness(world, servers, staleness)
     _check_one_that_diverges(world)
-    _check_wishes(world)
+    _check_stop_flags(world)
     _check_thaw(world)
     return "done"
 
@@ -121,12 +121,12 @@ def _check_one_that_diverges(world: World) -> None:
     sync.close()
 
 
-def _check_wishes(world: World) -> None:
-    """What the last one wishes reaches the others with the servers' answers."""
+def _check_stop_flags(world: World) -> None:
+    """What the last one flags reaches the others with the servers' answers."""
     network, sync, optimizer = _attach(world, 1, 2)
     for number in range(2000):
-        wishes = world.rank == 2 and number == 5
-        totals = _update(network, sync, optimizer, Totals(1.0, 2.0, interrupted=wishes))
+        flags = world.rank == 2 and number == 5
+        totals = _update(network, sync, optimizer, Totals(1.0, 2.0, interrupted=flags))
         if totals.interrupted:
             break
     assert number < 1000

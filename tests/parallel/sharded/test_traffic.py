@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from farandole.parallel.sharded.traffic import Traffic, part_bytes
+from farandole.parallel.sharded.units import Traffic, part_bytes
 
 K = 4 * (8 * 8 + 8)  # bytes of a layer
 
@@ -17,15 +17,15 @@ def test_an_update_sends_three_or_two_times_the_network(workers: int) -> None:
     once = 3 * K * (workers - 1) // workers
     for reshard, times in ((True, 3), (False, 2)):
         traffic = Traffic.of(_network(), workers, 1, reshard=reshard)
-        traffic.learned(last=True)
+        traffic.count_backward(last=True)
         assert traffic.sent == times * once
 
 
 def test_accumulation_sums_once_and_may_gather_once() -> None:
     for reshard, times in ((True, 2 + 2 + 1), (False, 1 + 1)):
         traffic = Traffic.of(_network(), 2, 1, reshard=reshard)
-        traffic.learned(last=False)
-        traffic.learned(last=True)
+        traffic.count_backward(last=False)
+        traffic.count_backward(last=True)
         assert traffic.sent == times * 3 * K // 2
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from farandole.parallel.sharded.units import outside, units
+from farandole.parallel.sharded.units import parameters_outside, units
 
 
 class Blocks(nn.Module):
@@ -19,19 +19,19 @@ class Blocks(nn.Module):
 def test_children_of_a_sequential_are_units() -> None:
     network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Sequential(nn.Linear(3, 3)))
     assert units(network) == [network[0], network[2][0]]
-    assert outside(network) == []
+    assert parameters_outside(network) == []
 
 
 def test_blocks_of_a_list_are_units_and_the_rest_goes_with_the_network() -> None:
     network = Blocks()
     assert units(network) == [network.blocks[0], network.blocks[1][0]]
-    assert set(outside(network)) == {network.scale, *network.entry.parameters()}
+    assert set(parameters_outside(network)) == {network.scale, *network.entry.parameters()}
 
 
 def test_a_network_without_a_sequence_is_one_unit() -> None:
     network = nn.Bilinear(2, 2, 2)
     assert units(network) == []
-    assert outside(network) == list(network.parameters())
+    assert parameters_outside(network) == list(network.parameters())
 
 
 def test_what_is_inside_of_a_unit_stays_with_it() -> None:
@@ -43,7 +43,7 @@ def test_shared_parameters_go_with_the_network() -> None:
     network = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
     network[2].weight = network[0].weight
     assert units(network) == [network[1]]
-    assert set(outside(network)) == {*network[0].parameters(), *network[2].parameters()}
+    assert set(parameters_outside(network)) == {*network[0].parameters(), *network[2].parameters()}
     twice = nn.Linear(3, 3)
     assert units(nn.Sequential(twice, twice, network[1])) == [network[1]]
 

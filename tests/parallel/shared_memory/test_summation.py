@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from farandole.errors import InputError, PeerLost
-from farandole.parallel.shared_memory.area import SharedArea
-from farandole.parallel.shared_memory.circle import Circle
-from farandole.parallel.shared_memory.file import file_bytes, make_file, rows_of
-from farandole.parallel.shared_memory.summation import SharedMemory
+from farandole.parallel.shared_memory.buffers import SharedRows, create_file, file_size, map_rows
+from farandole.parallel.shared_memory.host_barrier import HostBarrier
+from farandole.parallel.shared_memory.summation import SharedMemorySummation
 
 CPU = torch.device("cpu")
 
@@ -23,15 +22,16 @@ CPU = torch.device("cpu")
 @contextmanager
 def _mapped(rows: int, size: int, dtype: torch.dtype) -> Iterator[tuple[torch.Tensor, ...]]:
     """The same memory, twice."""
-    descriptor = make_file(file_bytes(rows, size, dtype))
-    yield rows_of(descriptor, rows, size, dtype), rows_of(descriptor, rows, size, dtype)
+    descriptor = create_file(file_size(rows, size, dtype))
+    yield map_rows(descriptor, rows, size, dtype), map_rows(descriptor, rows, size, dtype)
     os.close(descriptor)
 
 
-def _together(work: Callable[[int, SharedMemory], torch.Tensor]) -> list[torch.Tensor]:
+def _together(work: Callable[[int, SharedMemorySummation], torch.Tensor]) -> list[torch.Tensor]:
     ends = socket.socketpair()
     members = [
-        SharedMemory(Circle(rank, {1 - rank: end}, timeout=5)) for rank, end in enumerate(ends)
+        SharedMemorySummation(HostBarrier(rank, {1 - rank: end}, timeout=5))
+        for rank, end in enumerate(ends)
     ]
 
     def attend(rank: int) -> torch.Tensor:
@@ -72,13 +72,13 @@ def test_shares_cover_everything_once(workers: int, size: int) -> None:
     rows = torch.zeros(workers + 1, size)
     rows[:-1] = torch.arange(1.0, workers + 1)[:, None]
     for position in range(workers):
-        SharedArea(rows, position).add_up()
+        SharedRows(rows, position).sum_share()
     assert rows[-1].eq(workers * (workers + 1) / 2).all()
 
 
 @pytest.mark.parametrize("size", [0, 5, 100_000, 1_000_000])
 def test_sums_of_many_turns(size: int) -> None:
-    def work(rank: int, summation: SharedMemory) -> torch.Tensor:
+    def work(rank: int, summation: SharedMemorySummation) -> torch.Tensor:
         flat = summation.buffer(size, torch.float32, CPU)
         for turn in range(20):
             flat.fill_(turn + 100 * rank)
@@ -90,7 +90,7 @@ def test_sums_of_many_turns(size: int) -> None:
 
 
 def test_a_tensor_that_is_not_contiguous() -> None:
-    def work(rank: int, summation: SharedMemory) -> torch.Tensor:
+    def work(rank: int, summation: SharedMemorySummation) -> torch.Tensor:
         small, large = (torch.arange(6.0).repeat(n, 1).t() for n in (2, 200_000))
         for tensor in (small, large):
             summation.sum_(tensor)
@@ -102,7 +102,7 @@ def test_a_tensor_that_is_not_contiguous() -> None:
 
 
 def test_many_shapes_in_turn() -> None:
-    def work(rank: int, summation: SharedMemory) -> torch.Tensor:
+    def work(rank: int, summation: SharedMemorySummation) -> torch.Tensor:
         for size in [*range(150), *range(150)]:
             values = torch.full((size,), rank + 1)
             summation.sum_(values)
@@ -113,7 +113,7 @@ def test_many_shapes_in_turn() -> None:
 
 
 def test_other_devices_have_other_ways() -> None:
-    def work(rank: int, summation: SharedMemory) -> torch.Tensor:
+    def work(rank: int, summation: SharedMemorySummation) -> torch.Tensor:
         with pytest.raises(InputError, match=r"Only CPUs share memory. Received: device='meta'"):
             summation.buffer(3, torch.float32, torch.device("meta"))
         return torch.zeros(summation.sent)

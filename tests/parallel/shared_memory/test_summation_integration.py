@@ -21,8 +21,8 @@ import torch.distributed as dist
 import farandole
 from farandole.errors import InputError, PeerLost, WorkerFailed
 from farandole.parallel import AllReduce
-from farandole.parallel.shared_memory.neighbours import join
-from farandole.parallel.shared_memory.summation import SharedMemory
+from farandole.parallel.shared_memory.host_rendezvous import join_host
+from farandole.parallel.shared_memory.summation import SharedMemorySummation
 from farandole.testing.strategy_contract import CHECKS, check_all
 from farandole.testing.training_contract import CASES, check_training
 from farandole.world import World, current_world, entered
@@ -127,8 +127,8 @@ def _hosts(names: str) -> Iterator[World]:
         yield world
 
 
-def _joined(world: World) -> SharedMemory:
-    found = join(world)
+def _joined(world: World) -> SharedMemorySummation:
+    found = join_host(world)
     assert found is not None
     return found
 
@@ -165,7 +165,7 @@ def _sums_as_gloo_does(world: World) -> None:
     summation.close()
 
 
-def _same_bits(summation: SharedMemory) -> None:
+def _same_bits(summation: SharedMemorySummation) -> None:
     """Whatever the rounding, it is the same for all."""
     for size in (1_001, LARGE):
         torch.manual_seed(dist.get_rank())
@@ -196,17 +196,21 @@ def _several_at_a_time(world: World) -> None:
 
 def _strangers_stay_outside(world: World) -> None:
     """Somebody who reads the name in /proc doesn't know what to say."""
-    from farandole.parallel.shared_memory.meeting_room import Invitation, MeetingRoom, knock
+    from farandole.parallel.shared_memory.host_rendezvous import (
+        HostListener,
+        ListenerAddress,
+        connect,
+    )
 
-    room = MeetingRoom()
-    stranger = knock(Invitation(room.invitation.address, b"?" * 16), 1, 5)
-    friend = knock(room.invitation, 1, 5)
-    found = room.admit([1], 5)
+    listener = HostListener()
+    stranger = connect(ListenerAddress(listener.address.path, b"?" * 16), 1, 5)
+    friend = connect(listener.address, 1, 5)
+    found = listener.accept([1], 5)
     assert list(found) == [1]
     friend.sendall(b"!")
     assert found[1].recv(1) == b"!"
     assert stranger.recv(1) == b""
-    for each in (stranger, friend, found[1], room):
+    for each in (stranger, friend, found[1], listener):
         each.close()
 
 
@@ -259,10 +263,10 @@ def _named() -> list[str]:
 
 def _falls_back(world: World) -> None:
     """What one worker can't, nobody does."""
-    from farandole.parallel.shared_memory import file, neighbours
+    from farandole.parallel.allreduce import summation_for
+    from farandole.parallel.shared_memory import buffers, host_rendezvous
     from farandole.parallel.shared_memory import summation as sums
-    from farandole.parallel.summation import Collective
-    from farandole.parallel.transport import choose
+    from farandole.parallel.summation import TorchSummation
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "memfd_create", _broken)
@@ -272,23 +276,26 @@ def _falls_back(world: World) -> None:
         assert values.eq(world.size).all()
         assert _maps() == 0
         summation.close()
-        patch.setattr(file, "_file_on_disk", _broken)
-        assert join(world) is None  # the leader can't
-    steps = ((neighbours, "MeetingRoom"), (neighbours, "knock"), (sums, "rows_of"))
+        patch.setattr(buffers, "_file_on_disk", _broken)
+        assert join_host(world) is None  # the leader can't
+    steps = ((host_rendezvous, "HostListener"), (host_rendezvous, "connect"), (sums, "map_rows"))
     for rank in range(world.size):
         for module, name in steps:
             with pytest.MonkeyPatch.context() as patch:
                 if world.rank == rank:
                     patch.setattr(module, name, _broken)
-                found = choose("auto", world)
-                # The leader of a host doesn't knock.
-                works = name == "knock" and rank == 0
-                assert isinstance(found, SharedMemory if works else Collective), (name, rank)
+                found = summation_for("auto", world)
+                # The leader of a host doesn't connect.
+                works = name == "connect" and rank == 0
+                assert isinstance(found, SharedMemorySummation if works else TorchSummation), (
+                    name,
+                    rank,
+                )
                 found.close()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neighbours, "MeetingRoom", _broken)
+        patch.setattr(host_rendezvous, "HostListener", _broken)
         with pytest.raises(InputError, match=r"can't share memory here.*transport=\"auto\""):
-            choose("shared-memory", world)
+            summation_for("shared-memory", world)
 
 
 def _broken(*arguments: object) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from farandole.errors import InputError
-from farandole.parallel.compression.base import Compression, Compressor
-from farandole.parallel.compression.exchange import Exchange
+from farandole.parallel.compression.base import Compression, Compressor, CountedCollectives
 from farandole.parallel.compression.gradients import CompressedGradients
 from farandole.parallel.compression.half import Half
 from farandole.parallel.compression.powersgd import PowerSGD
@@ -14,7 +13,7 @@ __all__ = [
     "CompressedGradients",
     "Compression",
     "Compressor",
-    "Exchange",
+    "CountedCollectives",
     "Half",
     "PowerSGD",
     "TopK",

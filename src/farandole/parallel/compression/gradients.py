@@ -9,9 +9,8 @@ import torch.distributed as dist
 from torch import nn
 
 from farandole.parallel.base import Synchronizer, Totals, trainable
-from farandole.parallel.compression.base import Compression
-from farandole.parallel.compression.exchange import Exchange
-from farandole.parallel.layout import by_dtype, hold_gradients
+from farandole.parallel.compression.base import Compression, CountedCollectives
+from farandole.parallel.flat_gradients import group_by_dtype, set_gradient_views
 from farandole.parallel.trace import span
 from farandole.world import World
 
@@ -33,21 +32,21 @@ class CompressedGradients(Synchronizer):
     ) -> None:
         super().__init__(network, world)
         self._compression = compression
-        self._exchange = Exchange(world.size if group is None else group.size(), group)
+        self._collectives = CountedCollectives(world.size if group is None else group.size(), group)
         self.update_trainable()
 
     @property
     def sent(self) -> int:
         """Compressed bytes, totals included."""
-        return self._exchange.sent
+        return self._collectives.sent
 
     def update_trainable(self) -> None:
         """Lay out gradients for all parameters that are trainable now; compressors start afresh."""
         self._flats = []
-        for group in by_dtype(trainable(self.network)).values():
+        for group in group_by_dtype(trainable(self.network)).values():
             flat = _lay_out(group)
             shapes = [parameter.shape for parameter in group]
-            compressor = self._compression.compressor(shapes, flat, self._exchange)
+            compressor = self._compression.compressor(shapes, flat, self._collectives)
             self._flats.append((flat, compressor))
 
     def zero_grad(self, passes: int = 1) -> None:
@@ -60,7 +59,7 @@ class CompressedGradients(Synchronizer):
         device = self._flats[0][0].device
         values = torch.tensor(mine.numbers(), dtype=torch.float64, device=device)
         with span("sum"):
-            self._exchange.sum_(values)
+            self._collectives.all_reduce(values)
             totals = Totals.of(values.tolist())
             if totals.weight > 0 and math.isfinite(totals.loss):
                 for flat, compressor in self._flats:
@@ -72,11 +71,11 @@ class CompressedGradients(Synchronizer):
         for parameter in self.network.parameters():
             parameter.grad = None
         self._flats.clear()
-        self._exchange.close()
+        self._collectives.close()
 
 
 def _lay_out(group: list[nn.Parameter]) -> torch.Tensor:
     size = sum(parameter.numel() for parameter in group)
     flat = torch.zeros(size, dtype=group[0].dtype, device=group[0].device)
-    hold_gradients(flat, group)
+    set_gradient_views(flat, group)
     return flat

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from farandole.arguments import check_choice
-from farandole.parallel.compression.base import wide
-from farandole.parallel.compression.exchange import Exchange
+from farandole.parallel.compression.base import CountedCollectives, wide
 
 _FORMATS = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _TOP = 15  # the largest value of a message lies below 2 ** 15: half of what float16 can hold
@@ -43,28 +42,30 @@ class Half:
         check_choice("format", self.format, _FORMATS)
 
     def compressor(
-        self, shapes: Sequence[torch.Size], like: torch.Tensor, exchange: Exchange
+        self, shapes: Sequence[torch.Size], like: torch.Tensor, collectives: CountedCollectives
     ) -> Halves:
         """Prepare for a buffer; shapes don't matter."""
         self.check()
-        return Halves(_FORMATS[self.format], exchange)
+        return Halves(_FORMATS[self.format], collectives)
 
 
 class Halves:
     """Sums in two steps: chunk i to worker i, then the sum of each chunk to all."""
 
-    def __init__(self, dtype: torch.dtype, exchange: Exchange) -> None:
+    def __init__(self, dtype: torch.dtype, collectives: CountedCollectives) -> None:
         self._dtype = dtype
-        self._exchange = exchange
+        self._collectives = collectives
 
     def sum_(self, flat: torch.Tensor) -> None:
         """Put the sum of the rounded values in place, rounded once more."""
-        workers, size, dtype = self._exchange.workers, len(flat), wide(flat.dtype)
+        workers, size, dtype = self._collectives.workers, len(flat), wide(flat.dtype)
         chunks = torch.zeros(workers, -(-size // workers), dtype=dtype, device=flat.device)
         chunks.view(-1)[:size] = flat
-        parts = _unpack(self._exchange.swap(_pack(chunks, self._dtype)), self._dtype, dtype)
+        parts = _unpack(
+            self._collectives.all_to_all(_pack(chunks, self._dtype)), self._dtype, dtype
+        )
         mine = _pack(parts.sum(0, keepdim=True), self._dtype)[0]
-        sums = _unpack(self._exchange.gather(mine), self._dtype, dtype)
+        sums = _unpack(self._collectives.all_gather(mine), self._dtype, dtype)
         flat.copy_(sums.reshape(-1)[:size])
 
 

@@ -9,8 +9,7 @@ from typing import ClassVar
 import torch
 
 from farandole.arguments import check_integer
-from farandole.parallel.compression.base import wide
-from farandole.parallel.compression.exchange import Exchange
+from farandole.parallel.compression.base import CountedCollectives, wide
 
 _WORTH = 2  # compress what gets smaller at least by this; the rest isn't worth an error
 
@@ -40,12 +39,21 @@ class PowerSGD:
         for setting, least in (("rank", 1), ("start", 0)):
             check_integer(setting, getattr(self, setting), least)
 
+    def values_sent(self, shape: torch.Size) -> int:
+        """How many values it sends for a gradient of that shape.
+
+        >>> PowerSGD(rank=4).values_sent(torch.Size([100, 50]))
+        600
+        """
+        matrix = as_matrix(shape, self.rank)
+        return shape.numel() if matrix is None else (matrix[0] + matrix[1]) * matrix[2]
+
     def compressor(
-        self, shapes: Sequence[torch.Size], like: torch.Tensor, exchange: Exchange
+        self, shapes: Sequence[torch.Size], like: torch.Tensor, collectives: CountedCollectives
     ) -> LowRank:
         """Prepare for gradients of these shapes."""
         self.check()
-        return LowRank(self, shapes, like, exchange)
+        return LowRank(self, shapes, like, collectives)
 
 
 class LowRank:
@@ -59,10 +67,14 @@ class LowRank:
     """
 
     def __init__(
-        self, chosen: PowerSGD, shapes: Sequence[torch.Size], like: torch.Tensor, exchange: Exchange
+        self,
+        chosen: PowerSGD,
+        shapes: Sequence[torch.Size],
+        like: torch.Tensor,
+        collectives: CountedCollectives,
     ) -> None:
         self._start = chosen.start
-        self._exchange = exchange
+        self._collectives = collectives
         self._sizes = [shape.numel() for shape in shapes]
         found = {number: as_matrix(shape, chosen.rank) for number, shape in enumerate(shapes)}
         self._matrices = {number: matrix for number, matrix in found.items() if matrix}
@@ -79,7 +91,7 @@ class LowRank:
         """Put an approximate sum in place, and remember what mine lacks."""
         self._update += 1
         if self._update <= self._start or not self._matrices:
-            self._exchange.sum_(flat)
+            self._collectives.all_reduce(flat)
             return
         late, out = self._late.add_(flat).split(self._sizes), flat.split(self._sizes)
         matrices = [late[i].view(rows, -1) for i, (rows, _, _) in self._matrices.items()]
@@ -100,7 +112,7 @@ class LowRank:
     def _summed(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Exact sums over all workers, of all tensors in one message."""
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        self._exchange.sum_(flat)
+        self._collectives.all_reduce(flat)
         parts = flat.split([tensor.numel() for tensor in tensors])
         return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
 

@@ -10,8 +10,7 @@ from typing import ClassVar
 import torch
 
 from farandole.errors import InputError
-from farandole.parallel.compression.base import wide
-from farandole.parallel.compression.exchange import Exchange
+from farandole.parallel.compression.base import CountedCollectives, wide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +41,19 @@ class TopK:
             )
 
     def compressor(
-        self, shapes: Sequence[torch.Size], like: torch.Tensor, exchange: Exchange
+        self, shapes: Sequence[torch.Size], like: torch.Tensor, collectives: CountedCollectives
     ) -> Largest:
         """Prepare for a buffer; shapes don't matter."""
         self.check()
-        return Largest(math.ceil(self.share * len(like)), like, exchange)
+        return Largest(math.ceil(self.share * len(like)), like, collectives)
 
 
 class Largest:
     """Sums the largest values of each worker."""
 
-    def __init__(self, count: int, like: torch.Tensor, exchange: Exchange) -> None:
+    def __init__(self, count: int, like: torch.Tensor, collectives: CountedCollectives) -> None:
         self._count = count
-        self._exchange = exchange
+        self._collectives = collectives
         self._late = torch.zeros_like(like, dtype=wide(like.dtype))
         self._places = torch.int32 if len(like) < 2**31 else torch.int64
 
@@ -65,7 +64,7 @@ class Largest:
         values = self._late[places].to(flat.dtype)
         self._late[places] -= values  # not zero: a narrow type may have rounded
         parts = [places.to(self._places).view(torch.uint8), values.view(torch.uint8)]
-        messages = self._exchange.gather(torch.cat(parts))
+        messages = self._collectives.all_gather(torch.cat(parts))
         flat.zero_()
         for message in messages:  # by rank, so that all workers add in the same order
             place, value = message.split([len(part) for part in parts])

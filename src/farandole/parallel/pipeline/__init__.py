@@ -1,4 +1,4 @@
-"""Networks parted by layers: one stage a worker."""
+"""Networks split by layers: one stage a worker."""
 
 from farandole.parallel.pipeline.strategy import Naive, Pipeline
 

@@ -1,53 +1,64 @@
-"""Split: at which layers the stages of a pipeline begin."""
+"""Split: at which layers the stages of a pipeline begin, by what each layer costs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
 
 from farandole.errors import InputError, suggestion
-from farandole.parallel.pipeline.chain import Layer
+from farandole.parallel.pipeline.layers import Layer
+from farandole.world import World
+
+_ROWS = 64
+_REPEATS = 3
 
 
-def balanced(costs: Sequence[float], learns: Sequence[bool], stages: int) -> list[int]:
+def balance_stages(costs: Sequence[float], learns: Sequence[bool], stages: int) -> list[int]:
     """Where each stage begins, so that the slowest one is as fast as can be.
 
-    Every stage gets something that learns.
+    Every stage gets something that learns. The planner prices pipelines by this split, too.
 
     Args:
         costs: of each layer.
         learns: whether a layer has anything to learn.
         stages: how many.
 
-    >>> balanced([1, 1, 1, 1, 4], [True] * 5, stages=2)
+    >>> balance_stages([1, 1, 1, 1, 4], [True] * 5, stages=2)
     [0, 4]
-    >>> balanced([1, 1, 1, 1, 4], [True, False, False, True, True], stages=3)
+    >>> balance_stages([1, 1, 1, 1, 4], [True, False, False, True, True], stages=3)
     [0, 2, 4]
     """
     count = len(costs)
-    spent, learned = [0.0, *accumulate(costs)], [0, *accumulate(map(int, learns))]
+    spent = np.array([0.0, *accumulate(costs)])
+    learned = np.array([0, *accumulate(map(int, learns))])
+    # one[end, start]: what a stage of the layers from start to end costs, if it can be one.
+    one = np.where(learned[:, None] > learned, spent[:, None] - spent, np.inf)
     # worst[end]: of the first `end` layers in so many stages, the cost of the slowest one.
-    worst = [0.0] + [float("inf")] * count
-    cuts: list[list[int]] = []
+    worst = np.array([0.0] + [np.inf] * count)
+    chosen = []
     for _ in range(stages):
-        previous, worst, chosen = worst, [float("inf")] * (count + 1), [0] * (count + 1)
-        for end in range(1, count + 1):
-            for start in range(end):
-                if learned[end] > learned[start]:
-                    cost = max(previous[start], spent[end] - spent[start])
-                    if cost < worst[end]:
-                        worst[end], chosen[end] = cost, start
-        cuts.append(chosen)
-    return _traced(cuts, count)
+        slowest = np.maximum(one, worst)
+        chosen.append(slowest.argmin(1))  # of equal ones the first
+        worst = slowest.min(1)
+    starts = [count]
+    for starts_by_end in reversed(chosen):
+        starts.append(int(starts_by_end[starts[-1]]))
+    return starts[:0:-1]
 
 
-def at_names(layers: Sequence[Layer], names: Sequence[str]) -> list[int]:
+def starts_at(layers: Sequence[Layer], names: Sequence[str]) -> list[int]:
     """Where each stage begins: the first at the first layer, the others at those of these names.
 
     The name of a group of layers stands for its first.
 
     >>> from torch import nn
-    >>> at_names([Layer("0", nn.ReLU()), Layer("1.0", nn.ReLU()), Layer("1.1", nn.ReLU())], ["1"])
+    >>> starts_at([Layer("0", nn.ReLU()), Layer("1.0", nn.ReLU()), Layer("1.1", nn.ReLU())], ["1"])
     [0, 1]
     """
     known = [layer.name for layer in layers]
@@ -76,7 +87,7 @@ def check_stages(layers: Sequence[Layer], starts: Sequence[int]) -> None:
             )
 
 
-def check_enough(layers: Sequence[Layer], stages: int) -> None:
+def check_stage_count(layers: Sequence[Layer], stages: int) -> None:
     """Raise for more stages than layers that learn."""
     count = sum(layer.learns for layer in layers)
     if count < stages:
@@ -87,9 +98,55 @@ def check_enough(layers: Sequence[Layer], stages: int) -> None:
         )
 
 
-def _traced(cuts: Sequence[Sequence[int]], count: int) -> list[int]:
-    starts, end = [], count
-    for chosen in reversed(cuts):
-        end = chosen[end]
-        starts.append(end)
-    return starts[::-1]
+def layer_costs(layers: Sequence[Layer], values: Sequence[Any], world: World) -> list[float]:
+    """Seconds that each layer takes on rank 0, on all workers. `values` are what layers take."""
+    costs = torch.zeros(len(layers), dtype=torch.float64, device=world.device)
+    if world.is_leader:
+        costs += torch.tensor(measure_costs(layers, values), dtype=torch.float64).to(world.device)
+    if world.size > 1:
+        dist.broadcast(costs, src=0)
+    found: list[float] = costs.tolist()
+    return found
+
+
+def measure_costs(layers: Sequence[Layer], values: Sequence[Any]) -> list[float]:
+    """The least of a few measurements for each layer, on more rows than there are in `values`.
+
+    >>> from torch import nn
+    >>> layers = [Layer("0", nn.Linear(8, 4)), Layer("1", nn.ReLU())]
+    >>> [cost > 0 for cost in measure_costs(layers, [torch.zeros(2, 8), torch.zeros(2, 4)])]
+    [True, True]
+    """
+    with torch.random.fork_rng(devices=[]):
+        pairs = zip(layers, values, strict=True)
+        return [_seconds(layer, _more(value)) for layer, value in pairs]
+
+
+def _seconds(layer: Layer, rows: torch.Tensor) -> float:
+    training = layer.module.training
+    layer.module.eval()  # statistics stay as they are
+    try:
+        return min(_once(layer, rows) for _ in range(1 + _REPEATS))
+    finally:
+        layer.module.train(training)
+
+
+def _once(layer: Layer, rows: torch.Tensor) -> float:
+    taken = rows.clone().requires_grad_(rows.is_floating_point())
+    given = [taken] if taken.requires_grad else []
+    sources = given + [p for p in layer.module.parameters() if p.requires_grad]
+    start = time.perf_counter()
+    with torch.enable_grad():
+        # Of a copy, as if another layer had made it: some layers write over what they are given.
+        output = layer.module(taken.clone())
+    outputs = output if isinstance(output, tuple | list) else [output]
+    sums = [one.sum() for one in outputs if one.requires_grad]
+    if sums and sources:
+        torch.autograd.grad(sums, sources, allow_unused=True)
+    if rows.is_cuda:
+        torch.cuda.synchronize(rows.device)
+    return time.perf_counter() - start
+
+
+def _more(rows: torch.Tensor) -> torch.Tensor:
+    return rows.repeat(-(-_ROWS // len(rows)), *[1] * (rows.dim() - 1))

@@ -15,16 +15,27 @@ from farandole.arguments import check_integer
 from farandole.errors import InputError
 from farandole.networks import ragged_axes
 from farandole.parallel.base import Synchronizer, broadcast_state
-from farandole.parallel.flat import FlatGradients
-from farandole.parallel.grid import Grid
-from farandole.parallel.pipeline.chain import Layer, chain_of, check_untied, pass_through
-from farandole.parallel.pipeline.cost import agreed_costs
-from farandole.parallel.pipeline.part import StageModule, emptied
-from farandole.parallel.pipeline.pipe import Form, StageRunner
-from farandole.parallel.pipeline.split import at_names, balanced, check_enough, check_stages
-from farandole.parallel.pipeline.staged import StagedGradients
-from farandole.parallel.pipeline_schedule import pipeline
-from farandole.parallel.summation import Collective
+from farandole.parallel.flat_gradients import FlatGradients
+from farandole.parallel.pipeline.layers import (
+    Layer,
+    StageModule,
+    check_not_shared,
+    release_layers,
+    sequential_layers,
+    trace_layers,
+)
+from farandole.parallel.pipeline.schedule import pipeline
+from farandole.parallel.pipeline.split import (
+    balance_stages,
+    check_stage_count,
+    check_stages,
+    layer_costs,
+    starts_at,
+)
+from farandole.parallel.pipeline.stage_runner import RowSpec, StageRunner
+from farandole.parallel.pipeline.synchronizer import PipelineSynchronizer
+from farandole.parallel.replica_mesh import ReplicaMesh
+from farandole.parallel.summation import TorchSummation
 from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.world import World
 
@@ -33,7 +44,7 @@ from farandole.world import World
 class Pipeline:
     """Model parallelism by layers, for a network that is a chain (an nn.Sequential, or an MLP).
 
-    A batch is parted into micro-batches, so that all stages have something to do at the same time.
+    A batch is split into micro-batches, so that all stages have something to do at the same time.
     Gradients are those of the whole batch. What depends on more than one row doesn't see all of
     them: batch normalisation takes the statistics of a micro-batch, some of whose rows may be there
     twice to fill it up. Dropout draws other numbers than one process would.
@@ -44,7 +55,7 @@ class Pipeline:
         schedule: "gpipe" (all forward, then all back) or "1f1b" (back as soon as can be, which
             keeps fewer activations; it needs as many micro-batches as stages).
         split_at: names of the layers at which the second and later stages begin. By default,
-            layers are timed, and parted so that the slowest stage is as fast as can be.
+            layers are timed, and split so that the slowest stage is as fast as can be.
 
     >>> Pipeline(schedule="1f1b").check(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), workers=2)
     """
@@ -60,14 +71,14 @@ class Pipeline:
     split_at: Sequence[str] | None = None
 
     def check(self, network: nn.Module, workers: int) -> None:
-        """Raise for numbers that don't fit, and for a network that can't be parted."""
+        """Raise for numbers that don't fit, and for a network that can't be split."""
         self._check_numbers(workers)
         if workers == 1:
             return
         _check_network(network)
-        layers = chain_of(network)
-        check_untied(layers)
-        check_enough(layers, workers)
+        layers = sequential_layers(network)
+        check_not_shared(layers)
+        check_stage_count(layers, workers)
         if self.split_at is not None:
             check_stages(layers, self._named_starts(layers, workers))
 
@@ -83,31 +94,31 @@ class Pipeline:
         self.check(network, workers)
         broadcast_state(network, world)
         if world.size == 1:  # nothing to part
-            return FlatGradients(network, world, Collective(1))
-        layers = chain_of(network)
-        values = pass_through(layers, network, example)
+            return FlatGradients(network, world, TorchSummation(1))
+        layers = sequential_layers(network)
+        values = trace_layers(layers, network, example)
         starts = self._starts(layers, values, world, workers)
-        return self._staged(layers, values, starts, world, Grid(world, replicas))
+        return self._synchronizer(layers, values, starts, world, ReplicaMesh(world, replicas))
 
-    def _staged(
+    def _synchronizer(
         self,
         layers: Sequence[Layer],
         values: Sequence[Any],
         starts: Sequence[int],
         world: World,
-        grid: Grid,
-    ) -> StagedGradients:
+        mesh: ReplicaMesh,
+    ) -> PipelineSynchronizer:
         bounds = list(pairwise([*starts, len(layers)]))
-        start, end = bounds[grid.index]
+        start, end = bounds[mesh.index]
         last = values[-1] if isinstance(values[-1], tuple | list) else [values[-1]]
-        outputs = [Form.of(one) for one in last]
-        given = outputs if end == len(layers) else [Form.of(values[end])]
+        outputs = [RowSpec.of(one) for one in last]
+        given = outputs if end == len(layers) else [RowSpec.of(values[end])]
         module = StageModule(layers[start:end], None if end == len(layers) else given[0].dtype)
-        emptied([*layers[:start], *layers[end:]])
+        release_layers([*layers[:start], *layers[end:]])
         runner = StageRunner(
             module,
-            grid,
-            Form.of(values[start]),
+            mesh,
+            RowSpec.of(values[start]),
             given,
             outputs,
             micro_batches=self.micro_batches,
@@ -120,7 +131,7 @@ class Pipeline:
             for layer in layers[begin:stop]
             for name in layer.module.state_dict()
         }
-        return StagedGradients(runner, grid, world, owners)
+        return PipelineSynchronizer(runner, mesh, world, owners)
 
     def _starts(
         self, layers: Sequence[Layer], values: Sequence[Any], world: World, workers: int
@@ -129,8 +140,8 @@ class Pipeline:
         if self.split_at is not None:
             starts = self._named_starts(layers, workers)
         else:
-            costs = agreed_costs(layers, values[:-1], world)
-            starts = balanced(costs, [layer.learns for layer in layers], workers)
+            costs = layer_costs(layers, values[:-1], world)
+            starts = balance_stages(costs, [layer.learns for layer in layers], workers)
         for start in starts[1:]:
             _check_boundary(layers[start].name, values[start], rows=len(values[0]))
         return starts
@@ -142,7 +153,7 @@ class Pipeline:
                 f"split_at must be a list with the names of {workers - 1} layers, at which stages "
                 f"2 … {workers} begin. Received: split_at={self.split_at!r}"
             )
-        return at_names(layers, names)
+        return starts_at(layers, names)
 
     def _check_numbers(self, workers: int) -> None:
         for name in ("micro_batches", "stages"):
@@ -196,7 +207,7 @@ def _check_network(network: nn.Module) -> None:
         )
     if any(isinstance(module, SynchronizedBatchNorm) for module in network.modules()):
         raise InputError(
-            "Batch normalisation over all workers can't be parted by layers: a worker has its own "
+            "Batch normalisation over all workers can't be split by layers: a worker has its own "
             "layers, and waits for nobody else's. Use plain batch normalisation."
         )
 

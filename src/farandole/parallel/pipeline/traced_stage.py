@@ -13,7 +13,7 @@ from typing import Any
 import torch._dynamo  # noqa: F401
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from farandole.parallel.pipeline_schedule import BACKWARD, FORWARD, Action
+from farandole.parallel.pipeline.schedule import BACKWARD, FORWARD, Action
 from farandole.parallel.trace import span
 
 SCHEDULES: dict[str, Callable[..., Any]] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}

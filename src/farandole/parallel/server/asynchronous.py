@@ -17,11 +17,10 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer, Totals, broadcast_state, trainable
-from farandole.parallel.server.clocks import Clocks
-from farandole.parallel.server.counter import LEAVE, PULL, PUSH, TICK, FarCounter, NearCounter
-from farandole.parallel.server.master import Master
-from farandole.parallel.server.service import Service
-from farandole.parallel.server.wishes import Wishes
+from farandole.parallel.server.client import LocalClient, RemoteClient
+from farandole.parallel.server.messages import LEAVE, PULL, PUSH, TICK, StopFlags
+from farandole.parallel.server.server import ParameterStore, ServerThreads
+from farandole.parallel.server.staleness import BoundedStaleness
 from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.world import World
 
@@ -43,107 +42,107 @@ class Asynchronous(Synchronizer):
         broadcast_state(network, world)
         self._group = _new_group(world)
         self._parts = split_by_size(network, servers)
-        self._heard = self._mine = Wishes()
-        self._is_adopted = self._is_started = self._is_lost = False
-        self._master: Master | None = None
-        self._service: Service | None = None
+        self._all_flags = self._mine = StopFlags()
+        self._has_optimizer = self._is_started = self._has_diverged = False
+        self._store: ParameterStore | None = None
+        self._threads: ServerThreads | None = None
         if world.rank < servers:
-            clocks = Clocks(world.size, staleness, world.timeout)
+            bound = BoundedStaleness(world.size, staleness, world.timeout)
             part = self._parts[world.rank]
-            self._master = Master(part, clocks, world.size, world.timeout)
-        if self._master is not None and self._group is not None:
-            self._service = Service(self._master, world, self._group)
-        self._counters: list[NearCounter | FarCounter] = []
+            self._store = ParameterStore(part, bound, world.size, world.timeout)
+        if self._store is not None and self._group is not None:
+            self._threads = ServerThreads(self._store, world, self._group)
+        self._clients: list[LocalClient | RemoteClient] = []
         self._sent = 0
         self.update_trainable()
 
     @property
     def sent(self) -> int:
         """Gradients to servers and, if there is one here, parameters to workers."""
-        answers = 0 if self._service is None else self._service.sent
-        return answers + self._sent + sum(counter.sent for counter in self._counters)
+        answers = 0 if self._threads is None else self._threads.sent
+        return answers + self._sent + sum(client.sent for client in self._clients)
 
     @property
     def lead(self) -> int:
         """How far ahead of the slowest anybody was, if there is a server here that knows."""
-        return 0 if self._master is None else self._master.clocks.lead
+        return 0 if self._store is None else self._store.staleness.lead
 
     def update_trainable(self) -> None:
         """Exchange the parameters that are trainable now."""
         trainable(self.network)
-        self._sent += sum(counter.sent for counter in self._counters)
-        # The near one last: whatever has to travel goes first.
-        far = [server for server in range(len(self._parts)) if server != self.world.rank]
-        near = [self.world.rank] if self._master is not None else []
-        self._counters = [self._counter(server) for server in far + near]
+        self._sent += sum(client.sent for client in self._clients)
+        # The local one last: what goes over the network goes first.
+        remote = [server for server in range(len(self._parts)) if server != self.world.rank]
+        local = [self.world.rank] if self._store is not None else []
+        self._clients = [self._client(server) for server in remote + local]
         for parameter in self.network.parameters():
             parameter.grad = None
-        if self._service is not None:
-            self._service.update_trainable()
-        self._meet()
+        if self._threads is not None:
+            self._threads.update_trainable()
+        self._wait_for_all()
 
     def set_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """Let the server here, if there is one, move its parameters by the same rule."""
-        self._is_adopted = True
-        if self._master is not None:
-            self._master.set_optimizer(optimizer)
+        self._has_optimizer = True
+        if self._store is not None:
+            self._store.set_optimizer(optimizer)
 
     def zero_grad(self, passes: int = 1) -> None:
         """Zero this worker's gradients; the first time, open the server."""
         if not self._is_started:
             self._is_started = True
-            if self._service is not None:
-                self._service.start()
+            if self._threads is not None:
+                self._threads.start()
         for parameter in self.network.parameters():
             if parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
 
     def reduce_gradients(self, mine: Totals) -> Totals:
         """Make this worker's own mean gradient; nobody waits for anybody."""
-        self._mine = Wishes(mine.interrupted, mine.expired)
-        loss = math.nan if self._heard.diverged else mine.loss
-        self._is_lost = not math.isfinite(loss)
-        if self._is_lost or not mine.weight:  # there won't be a step
+        self._mine = StopFlags(mine.interrupted, mine.expired)
+        loss = math.nan if self._all_flags.diverged else mine.loss
+        self._has_diverged = not math.isfinite(loss)
+        if self._has_diverged or not mine.weight:  # there won't be a step
             self._exchange(TICK)
         else:
             for parameter in trainable(self.network):
                 assert parameter.grad is not None
                 parameter.grad.div_(mine.weight)
-        wishes = self._mine | self._heard
-        return Totals(loss, mine.weight, wishes.interrupted, wishes.expired)
+        flags = self._mine | self._all_flags
+        return Totals(loss, mine.weight, flags.interrupted, flags.expired)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Bring the gradient to the servers, and take the parameters they have by then."""
-        if not self._is_adopted:
+        if not self._has_optimizer:
             self.set_optimizer(optimizer)
-        if self._master is not None:
-            self._master.follow(optimizer)
+        if self._store is not None:
+            self._store.copy_settings(optimizer)
         self._exchange(PUSH, [float(group["lr"]) for group in optimizer.param_groups])
 
     def agree_on_stop(self, reason: str | None) -> str | None:
-        """The reason of one whose loss is lost, or else of the first that has any."""
+        """The reason of one whose loss has diverged, or else of the first that has any."""
         if self.world.size == 1:
             return reason
-        is_lost = self._is_lost and reason is not None
+        has_diverged = self._has_diverged and reason is not None
         answers: list[tuple[str | None, bool]] = [(None, False)] * self.world.size
-        with self._blaming():
-            for counter in self._counters:
-                counter.ask(LEAVE, Wishes(diverged=is_lost))
-            if self._is_started and self._master is not None:
-                # Not with the others: there it would not hear of a failure of its own threads.
-                self._master.clocks.wait_for_all()
-            dist.all_gather_object(answers, (reason, is_lost))
+        with self._raising_own_error():
+            for client in self._clients:
+                client.request(LEAVE, StopFlags(diverged=has_diverged))
+            if self._is_started and self._store is not None:
+                # Not with the others: there it would not notice a failure of its own threads.
+                self._store.staleness.wait_for_all()
+            dist.all_gather_object(answers, (reason, has_diverged))
         answers.sort(key=lambda answer: not answer[1])
         return next((found for found, _ in answers if found is not None), None)
 
     def end_epoch(self, rows: int) -> None:
         """Take the servers' parameters, when everybody's gradients are in them."""
-        self._meet()
+        self._wait_for_all()
         if self._is_started:
             self._exchange(PULL)
-            if self._master is not None:
-                self._master.clocks.return_all()
-        self._meet()  # or the first gradient of the next epoch might be in them already
+            if self._store is not None:
+                self._store.staleness.reset()
+        self._wait_for_all()  # or the first gradient of the next epoch might be in them already
         super().end_epoch(rows)
 
     def close(self) -> None:
@@ -153,44 +152,44 @@ class Asynchronous(Synchronizer):
         if sys.exc_info()[0] is not None:
             return  # The process will end. To wait for the others would only hide the error.
         if self._is_started:
-            for counter in self._counters:
-                counter.dismiss()
-            if self._service is not None:
-                self._service.end()
-        self._meet()
-        group, self._group, self._service = self._group, None, None
-        self._counters.clear()
+            for client in self._clients:
+                client.close()
+            if self._threads is not None:
+                self._threads.join()
+        self._wait_for_all()
+        group, self._group, self._threads = self._group, None, None
+        self._clients.clear()
         if group is not None:
             dist.destroy_process_group(group)
 
-    def _counter(self, server: int) -> NearCounter | FarCounter:
+    def _client(self, server: int) -> LocalClient | RemoteClient:
         parameters = [p for p in self._parts[server] if p.requires_grad]
         if server == self.world.rank:
-            assert self._master is not None
-            return NearCounter(server, parameters, self._master)
+            assert self._store is not None
+            return LocalClient(server, parameters, self._store)
         assert self._group is not None
-        return FarCounter(server, parameters, self._group)
+        return RemoteClient(server, parameters, self._group)
 
     def _exchange(self, kind: int, rates: Sequence[float] = ()) -> None:
-        with self._blaming():
-            for counter in self._counters:
-                counter.ask(kind, self._mine, rates)
-            for counter in self._counters:
-                self._heard |= counter.take()
+        with self._raising_own_error():
+            for client in self._clients:
+                client.request(kind, self._mine, rates)
+            for client in self._clients:
+                self._all_flags |= client.receive()
 
-    def _meet(self) -> None:
+    def _wait_for_all(self) -> None:
         if self.world.size > 1:
-            with self._blaming():
+            with self._raising_own_error():
                 dist.barrier()
 
     @contextmanager
-    def _blaming(self) -> Iterator[None]:
+    def _raising_own_error(self) -> Iterator[None]:
         """Where others leave because the server here has failed, its own error is the cause."""
         try:
             yield
         except RuntimeError:
-            if self._master is not None:
-                self._master.clocks.check()
+            if self._store is not None:
+                self._store.staleness.check()
             raise
 
 
@@ -201,14 +200,14 @@ def split_by_size(network: nn.Module, servers: int) -> list[list[nn.Parameter]]:
     >>> [[p.numel() for p in part] for part in split_by_size(network, 2)]
     [[100], [10, 50, 5]]
     """
-    places = {parameter: number for number, parameter in enumerate(network.parameters())}
+    order = {parameter: number for number, parameter in enumerate(network.parameters())}
     loads = [0] * servers
     parts: list[list[nn.Parameter]] = [[] for _ in range(servers)]
-    for parameter in sorted(places, key=lambda p: (not p.requires_grad, -p.numel(), places[p])):
+    for parameter in sorted(order, key=lambda p: (not p.requires_grad, -p.numel(), order[p])):
         lightest = loads.index(min(loads))
         loads[lightest] += parameter.numel()
         parts[lightest].append(parameter)
-    return [sorted(part, key=lambda p: places[p]) for part in parts]
+    return [sorted(part, key=lambda p: order[p]) for part in parts]
 
 
 def _new_group(world: World) -> dist.ProcessGroup | None:

@@ -11,9 +11,9 @@ from torch import nn
 from farandole.arguments import check_integer
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer, broadcast_state
-from farandole.parallel.flat import FlatGradients
-from farandole.parallel.scheduled import Scheduled
+from farandole.parallel.flat_gradients import FlatGradients
 from farandole.parallel.schedules import parameter_server
+from farandole.parallel.summation import ScheduledSummation
 from farandole.world import World
 
 _STALENESS = 4
@@ -85,4 +85,4 @@ class ParameterServer:
             return Asynchronous(network, world, self.servers, staleness)
         broadcast_state(network, world)
         schedule = parameter_server(world.size, self.servers)
-        return FlatGradients(network, world, Scheduled(schedule, world))
+        return FlatGradients(network, world, ScheduledSummation(schedule, world))

@@ -11,11 +11,11 @@ from torch.nn.parameter import is_lazy
 
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer, broadcast_state
-from farandole.parallel.flat import FlatGradients
-from farandole.parallel.sharded.shards import Shards
-from farandole.parallel.sharded.units import outside, units
-from farandole.parallel.sharded.zero_one import ZeroOne
-from farandole.parallel.summation import Collective
+from farandole.parallel.flat_gradients import FlatGradients
+from farandole.parallel.sharded.fully_sharded import FullySharded
+from farandole.parallel.sharded.units import parameters_outside, units
+from farandole.parallel.sharded.zero_redundancy import ZeroRedundancy
+from farandole.parallel.summation import TorchSummation
 from farandole.world import World
 
 
@@ -69,10 +69,10 @@ class Sharded:
         """Split over each of so many groups of neighbours; the groups have the same parameters."""
         broadcast_state(network, world)
         if world.size == 1:
-            return FlatGradients(network, world, Collective(1))
+            return FlatGradients(network, world, TorchSummation(1))
         if self.stage == 1:  # state is split over all: that is never more than over a group
-            return ZeroOne(network, world)
-        return Shards(network, world, replicas, reshard=self.stage == 3)
+            return ZeroRedundancy(network, world)
+        return FullySharded(network, world, replicas, reshard=self.stage == 3)
 
 
 def _check_parts(network: nn.Module, workers: int) -> None:
@@ -90,7 +90,7 @@ def _check_parts(network: nn.Module, workers: int) -> None:
             'strategy="allreduce".'
         )
     for module in [*units(network), None]:
-        parameters = outside(network) if module is None else list(module.parameters())
+        parameters = parameters_outside(network) if module is None else list(module.parameters())
         types = {parameter.dtype for parameter in parameters}
         if len(types) > 1:
             where = "outside of layers" if module is None else f"of a {type(module).__name__}"

@@ -1,21 +1,21 @@
-"""SharedMemory: the sum over workers of one host through their memory, over hosts through gloo.
+"""SharedMemorySummation: the sum over workers of one host in their memory, over hosts by gloo.
 
-Small tensors of one host take the way of `SharedSlots`, with a single meeting. For all others, each
-worker has its values where its neighbours can read them, and a sum takes these steps:
+Small tensors of one host go through `SharedSlots`, with a single barrier. For all others, each
+worker has its values where the others of its host can read them, and a sum takes these steps:
 
-1. All meet: everybody's values are there.
-2. Each adds up its share of all workers' values, into a place for sums.
-3. All meet: the sum is complete. (With several hosts, their leaders then sum it over gloo, and
-   give a signal when it is.)
+1. A barrier: all values are there.
+2. Each worker sums its share of all workers' values, into a row for sums.
+3. A barrier: the sum is complete. (With several hosts, their leaders then sum it over gloo, and
+   signal when it is.)
 4. Each copies the sum to its own values.
 
-Why the next sum needs no meeting before it begins: between meetings 1 and 3 a worker reads others'
-values, from meeting 3 on only the place for sums. So its values are its own again after meeting 3,
-whatever the others are doing. And the place for sums is written only after the next meeting 1, to
-which everybody comes with the last sum copied. Over hosts, the leader alone writes there, after
-meeting 3 and before its signal, which all others wait for before they read.
+Why the next sum needs no barrier before it begins: between barriers 1 and 3 a worker reads others'
+values, after barrier 3 only the row for sums. So its values are its own again after barrier 3,
+whatever the others are doing. And the row for sums is written only after the next barrier 1, to
+which all come with the last sum copied. Over hosts, the leader alone writes there, after barrier 3
+and before its signal, which all others wait for before they read.
 
-Every share is added up by one worker in one order, so all workers have the same bits.
+Every share is summed by one worker in one order, so all workers have the same bits.
 """
 
 from __future__ import annotations
@@ -30,39 +30,44 @@ import torch.distributed as dist
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from farandole.errors import InputError
-from farandole.parallel.shared_memory.area import SharedArea
-from farandole.parallel.shared_memory.circle import Circle
-from farandole.parallel.shared_memory.file import file_bytes, make_file, rows_of
-from farandole.parallel.shared_memory.slots import SharedSlots, slot_bytes
-from farandole.parallel.summation import Collective
+from farandole.parallel.shared_memory.buffers import (
+    SharedRows,
+    SharedSlots,
+    create_file,
+    file_size,
+    map_rows,
+    slot_bytes,
+)
+from farandole.parallel.shared_memory.host_barrier import HostBarrier
+from farandole.parallel.summation import TorchSummation
 
 _NOTE = struct.Struct("!q16s")  # size and dtype of what a file is for
-_PATIENCE = 5.0
+_EXTRA_SECONDS = 5.0
 """Seconds that a leader has to say why there is no sum, before others blame the leader."""
 
 
-class SharedMemory:
-    """A summation for CPUs; `neighbours.join` makes one.
+class SharedMemorySummation:
+    """A summation for CPUs; `host_rendezvous.join_host` makes one.
 
-    `sent` counts what goes to other hosts, which is the leaders' affair: what neighbours read in
-    each other's memory isn't sent anywhere.
+    `sent` counts what leaders send to other hosts. What workers of one host read in each other's
+    memory isn't sent anywhere.
 
     Args:
-        circle: the workers of this host.
+        barrier: of the workers of this host.
         hosts: how many hosts there are.
         group: the leaders of all hosts; None on workers that aren't, and where one host is all.
     """
 
     def __init__(
-        self, circle: Circle, hosts: int = 1, group: dist.ProcessGroup | None = None
+        self, barrier: HostBarrier, hosts: int = 1, group: dist.ProcessGroup | None = None
     ) -> None:
-        self._circle = circle
+        self._barrier = barrier
         self._hosts = hosts
         self._group = group
-        self._leaders = Collective(hosts, group) if group is not None else None
-        self._areas = WeakTensorKeyDictionary()
+        self._leaders = TorchSummation(hosts, group) if group is not None else None
+        self._rows = WeakTensorKeyDictionary()
         self._slots: SharedSlots | None = None
-        self._guests: dict[torch.dtype, SharedArea] = {}
+        self._others: dict[torch.dtype, SharedRows] = {}
         self._is_whole = True
 
     @property
@@ -76,9 +81,9 @@ class SharedMemory:
             raise InputError(f"Only CPUs share memory. Received: device={str(device)!r}")
         if self._is_small(size * dtype.itemsize):
             return torch.zeros(size, dtype=dtype)  # it is copied to a slot while it is in the cache
-        area = self._make_area(size, dtype)
-        flat = area.mine[:]
-        self._areas[flat] = area
+        rows = self._new_rows(size, dtype)
+        flat = rows.mine[:]
+        self._rows[flat] = rows
         return flat
 
     def sum_(self, flat: torch.Tensor) -> None:
@@ -92,11 +97,11 @@ class SharedMemory:
         self._is_whole = True
 
     def close(self) -> None:
-        """Leave the circle. Memory goes with the last tensor in it."""
-        self._areas.clear()
-        self._guests.clear()
+        """Close connections. Memory goes with the last tensor in it."""
+        self._rows.clear()
+        self._others.clear()
         self._slots = None
-        self._circle.close()
+        self._barrier.close()
         group, self._group = self._group, None
         if self._leaders is not None:
             self._leaders.close()
@@ -108,66 +113,66 @@ class SharedMemory:
             dist.destroy_process_group(group)
 
     def _is_small(self, length: int) -> bool:
-        return self._hosts == 1 and length <= slot_bytes(len(self._circle.ranks))
+        return self._hosts == 1 and length <= slot_bytes(len(self._barrier.ranks))
 
     def _make_slots(self) -> SharedSlots:
-        workers = len(self._circle.ranks)
-        rows = self._make_rows(2 * workers, slot_bytes(workers), torch.uint8)
-        return SharedSlots(rows, self._circle)
+        workers = len(self._barrier.ranks)
+        rows = self._new_memory(2 * workers, slot_bytes(workers), torch.uint8)
+        return SharedSlots(rows, self._barrier)
 
     def _sum_in_shares(self, flat: torch.Tensor) -> None:
-        area = self._areas.get(flat)
-        if area is None:
-            area = self._guest_area(flat)
-            area.mine.copy_(flat.reshape(-1))
-        self._circle.meet()
-        area.add_up()
-        self._circle.meet()
+        rows = self._rows.get(flat)
+        if rows is None:
+            rows = self._rows_for(flat)
+            rows.mine.copy_(flat.reshape(-1))
+        self._barrier.wait()
+        rows.sum_share()
+        self._barrier.wait()
         if self._hosts > 1:
-            self._sum_hosts(area.sum)
-        flat.copy_(area.sum.view(flat.shape))
+            self._sum_hosts(rows.sum)
+        flat.copy_(rows.sum.view(flat.shape))
 
     def _sum_hosts(self, values: torch.Tensor) -> None:
         if self._leaders is not None:
             self._leaders.sum_(values)
-            self._circle.tell()
+            self._barrier.signal()
         else:
-            self._circle.hear([self._circle.leader], _PATIENCE)
+            self._barrier.wait_for([self._barrier.leader], _EXTRA_SECONDS)
 
-    def _guest_area(self, flat: torch.Tensor) -> SharedArea:
+    def _rows_for(self, flat: torch.Tensor) -> SharedRows:
         """A place for a tensor from elsewhere; large enough ones are used again."""
-        found = self._guests.get(flat.dtype)
+        found = self._others.get(flat.dtype)
         if found is None or found.size < flat.numel():
-            found = self._guests[flat.dtype] = self._make_area(flat.numel(), flat.dtype)
+            found = self._others[flat.dtype] = self._new_rows(flat.numel(), flat.dtype)
         return found.first(flat.numel())
 
-    def _make_area(self, size: int, dtype: torch.dtype) -> SharedArea:
-        rows = self._make_rows(len(self._circle.ranks) + 1, size, dtype)
-        return SharedArea(rows, self._circle.position)
+    def _new_rows(self, size: int, dtype: torch.dtype) -> SharedRows:
+        rows = self._new_memory(len(self._barrier.ranks) + 1, size, dtype)
+        return SharedRows(rows, self._barrier.position)
 
-    def _make_rows(self, rows: int, size: int, dtype: torch.dtype) -> torch.Tensor:
+    def _new_memory(self, rows: int, size: int, dtype: torch.dtype) -> torch.Tensor:
         """Memory that the leader makes and hands to all."""
-        circle = self._circle
+        barrier = self._barrier
         note = _NOTE.pack(size, str(dtype).removeprefix("torch.").encode())
-        if circle.rank == circle.leader:
-            descriptor, theirs = make_file(file_bytes(rows, size, dtype)), note
+        if barrier.rank == barrier.leader:
+            descriptor, theirs = create_file(file_size(rows, size, dtype)), note
         else:
-            descriptor, theirs = circle.take(_NOTE.size)
+            descriptor, theirs = barrier.receive_file(_NOTE.size)
         try:
-            if circle.rank == circle.leader:
-                circle.give(descriptor, note)
+            if barrier.rank == barrier.leader:
+                barrier.send_file(descriptor, note)
             if theirs != note:
-                raise InputError(_mismatch(circle, note, theirs))
-            return rows_of(descriptor, rows, size, dtype)
+                raise InputError(_mismatch(barrier, note, theirs))
+            return map_rows(descriptor, rows, size, dtype)
         finally:
             os.close(descriptor)
 
 
-def _mismatch(circle: Circle, mine: bytes, theirs: bytes) -> str:
+def _mismatch(barrier: HostBarrier, mine: bytes, theirs: bytes) -> str:
     (size, dtype), (other_size, other_dtype) = (_NOTE.unpack(note) for note in (mine, theirs))
     return (
         f"Workers of one host sum different tensors: {size} × {_text(dtype)} on rank "
-        f"{circle.rank}, {other_size} × {_text(other_dtype)} on rank {circle.leader}. "
+        f"{barrier.rank}, {other_size} × {_text(other_dtype)} on rank {barrier.leader}. "
         "All of them need the same network."
     )
 
