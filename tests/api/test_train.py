@@ -20,12 +20,12 @@ from farandole import TrainingResult
 from farandole.api.find_learning_rate import RESERVED
 from farandole.errors import ArtifactError, InputError
 from farandole.training import (
-    Caution,
     EpochEnded,
     Event,
     StepEnded,
     TrainingEnded,
     TrainingStarted,
+    WarningIssued,
 )
 
 TABLE = oracle.classification(60)
@@ -119,7 +119,7 @@ def test_bad_input_is_refused_before_the_first_step(
     seen: list[Event] = []
     with pytest.raises(InputError, match=complaint):
         fit(data, observer=seen.append, **options)
-    assert not [event for event in seen if not isinstance(event, Caution)]
+    assert not [event for event in seen if not isinstance(event, WarningIssued)]
 
 
 def test_a_loss_of_ones_own_may_dislike_zeros() -> None:
@@ -271,7 +271,7 @@ def test_events_come_in_order() -> None:
     with pytest.warns(UserWarning, match="only one class"):
         fit(changed(label=1), epochs=2, batch_size=16, observer=seen.append, validation=0.2)
     kinds = [type(event) for event in seen if not isinstance(event, StepEnded)]
-    assert kinds == [Caution, TrainingStarted, EpochEnded, EpochEnded, TrainingEnded]
+    assert kinds == [WarningIssued, TrainingStarted, EpochEnded, EpochEnded, TrainingEnded]
     started = next(event for event in seen if isinstance(event, TrainingStarted))
     assert started.rows + started.validation_rows == 60
     assert (started.workers, started.epochs, started.parameters) == (1, 2, 67)

@@ -46,7 +46,7 @@ def check_strategy(
     try:
         strategy.check(network, num_workers)
     finally:
-        frozen.thaw()
+        frozen.unfreeze()
     _check_optimizer(strategy, recipe, num_workers)
     for name in ("unfreeze_at", "sync_batch_norm"):
         if getattr(recipe, name) and not strategy.is_whole:

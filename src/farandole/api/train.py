@@ -40,13 +40,13 @@ from farandole.errors import InputError, suggestion
 from farandole.parallel import Strategy
 from farandole.parallel import trace as tracing
 from farandole.training import (
-    Listening,
+    EventDispatcher,
     Observer,
     Recipe,
     StrategyChosen,
     TrainingJob,
+    check_full_batch,
     check_layers,
-    check_network,
     load,
     storage_for,
     work,
@@ -114,7 +114,7 @@ def train(
     chosen = make_recipe(recipe)
     check_layers(network, chosen)
     if chosen.solver() is not None:
-        check_network(network, chosen.freeze)
+        check_full_batch(network, chosen.freeze)
     prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
     shared_by, why = choose_strategy(strategy, prepared, chosen, num_workers)
     if trace is not None:
@@ -139,7 +139,7 @@ def train(
         )
         _check_result_size(prepared, where.engine)
         task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
-        hear = stack.enter_context(Listening(progress, observer, print_output))
+        hear = stack.enter_context(EventDispatcher(progress, observer, print_output))
         if why is not None:
             hear(0, StrategyChosen(strategy=repr(shared_by), reason=why))
         outcomes = where.engine.run(
