@@ -17,7 +17,6 @@ from torch import nn
 
 import farandole
 from farandole import TrainingResult
-from farandole.api.find_learning_rate import RESERVED
 from farandole.errors import ArtifactError, InputError
 from farandole.training import (
     EpochEnded,
@@ -300,45 +299,3 @@ def test_the_history_has_a_row_an_epoch() -> None:
         "seconds",
         "rows_per_second",
     ]
-
-
-def test_the_learning_rate_finder_ramps_up_and_finds_the_steepest_fall() -> None:
-    found = farandole.find_learning_rate(
-        oracle.classifier(),
-        TABLE,
-        features="features",
-        optimizer="sgd",
-        lowest=1e-4,
-        highest=1e4,
-        steps=60,
-        engine="local",
-    )
-    np.testing.assert_allclose(found["learning_rate"], np.geomspace(1e-4, 1e4, 60), rtol=1e-6)
-    assert 1e-3 < found.attrs["suggestion"] < 100
-    assert found["loss"].iloc[-1] > found["loss"].iloc[0]
-
-
-def test_the_ramp_starts_at_the_lowest_rate_whatever_a_factory_has_set() -> None:
-    found = farandole.find_learning_rate(
-        oracle.classifier(),
-        TABLE,
-        features="features",
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=7.0),
-        lowest=1e-3,
-        highest=1e-1,
-        steps=3,
-        engine="local",
-    )
-    np.testing.assert_allclose(found["learning_rate"], [1e-3, 1e-2, 1e-1])
-
-
-@pytest.mark.parametrize("name", RESERVED)
-def test_what_the_finder_sets_itself_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"takes no '{name}'"):
-        farandole.find_learning_rate(oracle.classifier(), TABLE, **{name: 1})
-
-
-@pytest.mark.parametrize("options", [{"lowest": 0.0}, {"lowest": 2.0}, {"steps": 1}])
-def test_a_ramp_that_can_not_be(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="0 < lowest < highest"):
-        farandole.find_learning_rate(oracle.classifier(), TABLE, **options)
