@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -121,81 +121,80 @@ def train(
         tracing.check_writable(trace)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
-        where = _locate_rows(data, runner, checked_recipe)
-        columns = choose_columns(where.source.schema(), features, label, weight, validation)
-        where = where.for_workers(num_workers, columns, stack)
-        if where.workers != num_workers:  # fewer rows than workers
-            check_strategy(chosen, initial, checked_recipe, where.workers)
+        frame = _frame_to_feed(data, runner)
+        source = _make_source(frame, data, checked_recipe)
+        columns = choose_columns(source.schema(), features, label, weight, validation)
+        workers, rows = num_workers, None
+        if frame is not None:
+            shuffle, placement = checked_recipe.shuffle, source.placement
+            rows = placed_rows(frame, columns, workers, shuffle=shuffle, placement=placement)
+        else:
+            workers = _limit_workers(_known_count(source), num_workers)
+            runner, source = _read_locally(runner, source, columns, workers, stack)
+        if workers != num_workers:  # fewer rows than workers
+            check_strategy(chosen, initial, checked_recipe, workers)
         job = TrainingJob(
             network=initial,
             recipe=checked_recipe,
             columns=columns,
-            source=where.source,
-            storage=storage_for(initial, columns, where.source.schema()),
+            source=source,
+            storage=storage_for(initial, columns, source.schema()),
             strategy=chosen,
             validation=validation if isinstance(validation, float) else None,
             trace=trace is not None,
         )
-        _check_result_size(initial, where.engine)
+        _check_result_size(initial, runner)
         task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
         dispatch = stack.enter_context(EventDispatcher(progress, observer, print_output))
         if reason is not None:
             dispatch(0, StrategyChosen(strategy=repr(chosen), reason=reason))
-        outcomes = where.engine.run(
-            task, where.workers, rows=where.rows, timeout=timeout, on_message=dispatch
-        )
+        outcomes = runner.run(task, workers, rows=rows, timeout=timeout, on_message=dispatch)
     result = assemble(initial, checked_recipe, outcomes, time.perf_counter() - start)
     if trace is not None:
         tracing.write_trace(trace, chosen.name, [outcome.spans or [] for outcome in outcomes])
     return result
 
 
-@dataclass(frozen=True)
-class _RowLocation:
-    """Where the rows are, and which engine trains on them with how many workers."""
+def _frame_to_feed(data: Any, engine: Engine) -> Any:
+    """The Spark DataFrame whose rows the engine feeds to workers; None: they read them themselves.
 
-    engine: Engine
-    source: Source
-    frame: Any = None
-    """A Spark DataFrame, whose rows the engine feeds; else workers read the source themselves."""
-    shuffle: bool = True
-    workers: int = 1
-    rows: Any = None
-
-    def for_workers(self, wanted: int, columns: Columns, stack: ExitStack) -> _RowLocation:
-        """The rows split for so many workers, or for as many as there are rows."""
-        if self.frame is not None:
-            placement = self.source.placement
-            rows = placed_rows(
-                self.frame, columns, wanted, shuffle=self.shuffle, placement=placement
-            )
-            return replace(self, workers=wanted, rows=rows)
-        workers = _limit_workers(_known_count(self.source), wanted)
-        if self.engine.name != "local":
-            return replace(self, workers=workers)
-        if workers == 1:
-            return replace(self, engine=InlineEngine())
-        source = self.source
-        if isinstance(source, TableSource):
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
-            narrow = TableSource(source.table.select(list(columns.names)), source.placement)
-            source = narrow.mapped(os.path.join(folder, "table.arrow"))
-        return replace(self, workers=workers, source=source)
+    A table goes to Spark's workers as a DataFrame; a DataFrame comes to local ones as a table.
+    """
+    if engine.name != "spark" or isinstance(data, str | os.PathLike):
+        return None
+    if _spark.is_dataframe(data):
+        return data
+    table = local_source(data, shuffle=True)
+    assert isinstance(table, TableSource)
+    return _spark.require_session().createDataFrame(table.table)
 
 
-def _locate_rows(data: Any, engine: Engine, recipe: Recipe) -> _RowLocation:
-    """Bring rows and engine together: a table goes to Spark, a DataFrame comes to local workers."""
-    shuffle, solver = recipe.shuffle, recipe.solver()
-    if engine.name == "spark" and not isinstance(data, str | os.PathLike):
-        frame = data if _spark.is_dataframe(data) else _as_frame(data)
+def _make_source(frame: Any, data: Any, recipe: Recipe) -> Source:
+    """Where workers get their rows from."""
+    if frame is not None:
+        solver = recipe.solver()
         blocks = solver is not None and solver.block_size is not None
-        placement = Placement.PARTITIONS if blocks else Placement.STRIPES
-        return _RowLocation(engine, stream_source(frame, placement), frame, shuffle)
+        return stream_source(frame, Placement.PARTITIONS if blocks else Placement.STRIPES)
     local = data.toArrow() if _spark.is_dataframe(data) else data
-    source = local_source(local, shuffle=shuffle)
+    source = local_source(local, shuffle=recipe.shuffle)
     if _known_count(source) == 0:
         raise InputError("There are no rows to train on: the data set is empty.")
-    return _RowLocation(engine, source, None, shuffle)
+    return source
+
+
+def _read_locally(
+    engine: Engine, source: Source, columns: Columns, workers: int, stack: ExitStack
+) -> tuple[Engine, Source]:
+    """Engine and source for workers that read rows themselves: a table becomes a mapped file."""
+    if engine.name != "local":
+        return engine, source
+    if workers == 1:
+        return InlineEngine(), source
+    if isinstance(source, TableSource):
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
+        narrow = TableSource(source.table.select(list(columns.names)), source.placement)
+        source = narrow.mapped(os.path.join(folder, "table.arrow"))
+    return engine, source
 
 
 def make_recipe(options: dict[str, Any]) -> Recipe:
@@ -258,12 +257,6 @@ def with_weights(network: nn.Module, weights: Any) -> nn.Module:
     return network
 
 
-def _as_frame(data: Any) -> Any:
-    table = local_source(data, shuffle=True)
-    assert isinstance(table, TableSource)
-    return _spark.require_session().createDataFrame(table.table)
-
-
 def _known_count(source: Source) -> int | None:
     """How many rows there are, where that is known before reading them."""
     return source.count() if isinstance(source, TableSource | ParquetSource) else None
@@ -287,6 +280,6 @@ def _limit_workers(rows: int | None, num_workers: int) -> int:
     warnings.warn(
         f"There are {rows} rows for {num_workers} workers: training on {rows}.",
         UserWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
     return rows
