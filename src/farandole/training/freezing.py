@@ -210,7 +210,7 @@ def check_known(option: str, wanted: Iterable[str], network: nn.Module) -> None:
     known = [*modules, *parameters]
     for name in wanted:
         if name not in known:
-            # A large network has hundreds of layers: say those of the first level only.
+            # A large network has hundreds of layers: name those of the first level only.
             top = list(dict.fromkeys(one.partition(".")[0] for one in known))
             near = get_close_matches(str(name), known, n=1) or top
             raise InputError(

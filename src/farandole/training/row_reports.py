@@ -62,14 +62,14 @@ class RowReport:
         )
 
     def has_elements(self, name: str) -> bool:
-        """Whether rows of a column have any: without, one that varies doesn't know its shape."""
+        """Whether a column has elements: without, one of varying sizes has no known shape."""
         return name not in self.sizes or math.prod(self.sizes[name][1]) > 0
 
 
 def merge_reports(reports: Sequence[RowReport], varying: str = VARYING) -> RowReport:
     """One report for the whole data set; raises if any row can't be used.
 
-    Of sizes that differ, it says to do what `varying` says.
+    Where sizes differ, the error ends with the advice `varying`.
     """
     rows = sum(report.rows for report in reports)
     if rows == 0:
@@ -143,7 +143,7 @@ class LabelReport:
 def check_labels(
     shard: Shard, columns: Columns, loss: Loss, widths: Sequence[int], *, weighted: bool = False
 ) -> LabelReport:
-    """Check labels against the loss and the widths of outputs, and weights against sense.
+    """Check labels against the loss and the widths of outputs, and that weights aren't negative.
 
     Where classes are `weighted`, the first label has to be a class.
     """

@@ -46,15 +46,15 @@ class SplitPoint:
         inputs: list[torch.Tensor] = []
         outputs: list[tuple[Any, list[int]]] = []
 
-        def enter(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        def on_entry(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
             inputs.append(_only_tensor(given, named).clone())
 
-        def leave(_: nn.Module, given: Any, output: Any) -> None:
+        def on_exit(_: nn.Module, given: Any, output: Any) -> None:
             outputs.append((output, _versions(output)))
 
         hooks = [
-            self.entry.register_forward_pre_hook(enter, with_kwargs=True),
-            self.exit.register_forward_hook(leave),
+            self.entry.register_forward_pre_hook(on_entry, with_kwargs=True),
+            self.exit.register_forward_hook(on_exit),
         ]
         try:
             output = network(*arguments)
