@@ -35,8 +35,7 @@ from farandole.data import Columns
 from farandole.data.source import local_source
 from farandole.engines.local import LocalEngine
 from farandole.parallel import AllReduce, Totals
-from farandole.training.examination import storage_for
-from farandole.training.job import TrainingJob
+from farandole.training.job import TrainingJob, storage_for
 from farandole.training.recipe import Recipe
 from farandole.training.worker import load, work
 from farandole.world import current_world

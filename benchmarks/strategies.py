@@ -45,8 +45,7 @@ from farandole.parallel import (
     Strategy,
     TopK,
 )
-from farandole.training.examination import storage_for
-from farandole.training.job import TrainingJob
+from farandole.training.job import TrainingJob, storage_for
 from farandole.training.recipe import Recipe
 from farandole.training.worker import load, work
 

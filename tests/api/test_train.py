@@ -17,15 +17,14 @@ from torch import nn
 
 import farandole
 from farandole import TrainingResult
-from farandole.api.find_learning_rate import RESERVED
 from farandole.errors import ArtifactError, InputError
 from farandole.training import (
-    Caution,
     EpochEnded,
     Event,
     StepEnded,
     TrainingEnded,
     TrainingStarted,
+    WarningIssued,
 )
 
 TABLE = oracle.classification(60)
@@ -119,7 +118,7 @@ def test_bad_input_is_refused_before_the_first_step(
     seen: list[Event] = []
     with pytest.raises(InputError, match=complaint):
         fit(data, observer=seen.append, **options)
-    assert not [event for event in seen if not isinstance(event, Caution)]
+    assert not [event for event in seen if not isinstance(event, WarningIssued)]
 
 
 def test_a_loss_of_ones_own_may_dislike_zeros() -> None:
@@ -271,7 +270,7 @@ def test_events_come_in_order() -> None:
     with pytest.warns(UserWarning, match="only one class"):
         fit(changed(label=1), epochs=2, batch_size=16, observer=seen.append, validation=0.2)
     kinds = [type(event) for event in seen if not isinstance(event, StepEnded)]
-    assert kinds == [Caution, TrainingStarted, EpochEnded, EpochEnded, TrainingEnded]
+    assert kinds == [WarningIssued, TrainingStarted, EpochEnded, EpochEnded, TrainingEnded]
     started = next(event for event in seen if isinstance(event, TrainingStarted))
     assert started.rows + started.validation_rows == 60
     assert (started.workers, started.epochs, started.parameters) == (1, 2, 67)
@@ -300,45 +299,3 @@ def test_the_history_has_a_row_an_epoch() -> None:
         "seconds",
         "rows_per_second",
     ]
-
-
-def test_the_learning_rate_finder_ramps_up_and_finds_the_steepest_fall() -> None:
-    found = farandole.find_learning_rate(
-        oracle.classifier(),
-        TABLE,
-        features="features",
-        optimizer="sgd",
-        lowest=1e-4,
-        highest=1e4,
-        steps=60,
-        engine="local",
-    )
-    np.testing.assert_allclose(found["learning_rate"], np.geomspace(1e-4, 1e4, 60), rtol=1e-6)
-    assert 1e-3 < found.attrs["suggestion"] < 100
-    assert found["loss"].iloc[-1] > found["loss"].iloc[0]
-
-
-def test_the_ramp_starts_at_the_lowest_rate_whatever_a_factory_has_set() -> None:
-    found = farandole.find_learning_rate(
-        oracle.classifier(),
-        TABLE,
-        features="features",
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=7.0),
-        lowest=1e-3,
-        highest=1e-1,
-        steps=3,
-        engine="local",
-    )
-    np.testing.assert_allclose(found["learning_rate"], [1e-3, 1e-2, 1e-1])
-
-
-@pytest.mark.parametrize("name", RESERVED)
-def test_what_the_finder_sets_itself_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"takes no '{name}'"):
-        farandole.find_learning_rate(oracle.classifier(), TABLE, **{name: 1})
-
-
-@pytest.mark.parametrize("options", [{"lowest": 0.0}, {"lowest": 2.0}, {"steps": 1}])
-def test_a_ramp_that_can_not_be(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="0 < lowest < highest"):
-        farandole.find_learning_rate(oracle.classifier(), TABLE, **options)

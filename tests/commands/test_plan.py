@@ -28,7 +28,7 @@ def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_command_looks_for_matplotlib_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("farandole.planning.picture.find_spec", lambda name: None)
+    monkeypatch.setattr("farandole.planning.report.find_spec", lambda name: None)
     assert main(["plan", "--network", "nowhere", "--output", "plan"]) == 1
     assert "matplotlib is not installed" in capsys.readouterr().err
 

@@ -17,7 +17,7 @@ from farandole.errors import InputError
 from farandole.networks import CNN, GNN, RNN
 from farandole.networks.declared import ragged_axes, takes_gray, varying_advice, wrapping_advice
 from farandole.ragged import Ragged
-from farandole.training.examination import UnusableRows, storage_for
+from farandole.training import UnusableRows, storage_for
 
 
 class Wrapper(nn.Module):

@@ -20,7 +20,7 @@ from farandole.spark.perceptron import objective_history, perceptron, weight_cou
 from farandole.spark.regression import MultilayerPerceptronRegressor
 from farandole.spark.summary import MultilayerPerceptronClassificationTrainingSummary
 from farandole.spark.wording import in_sparks_words
-from farandole.training.examination import UnusableRows
+from farandole.training import UnusableRows
 
 Classifier = ours.MultilayerPerceptronClassifier
 

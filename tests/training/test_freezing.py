@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from torch.optim import lr_scheduler
 
 from farandole.errors import InputError
-from farandole.training.freezing import Frozen, at_rest
-from farandole.training.layers import head_of
+from farandole.training.freezing import Frozen, frozen_layers, head_of
 from farandole.training.optimizers import groups, make
 
 
@@ -97,9 +96,9 @@ def test_everything_learns_from_an_epoch_on() -> None:
 def test_dropout_wakes_up_and_statistics_do_not() -> None:
     network = Backbone()
     frozen = Frozen.of(network, "all but head")
-    frozen.thaw()
+    frozen.unfreeze()
     network.train()
-    frozen.rest()
+    frozen.set_eval_mode()
     asleep = [name for name, module in network.named_modules() if not module.training]
     assert asleep == ["body.1", "norm"]
 
@@ -145,7 +144,7 @@ def test_frozen_parameters_have_no_state_until_they_learn() -> None:
     network(FEATURES).sum().backward()
     optimizer.step()
     assert set(optimizer.state) == {*network[2].parameters()}
-    frozen.thaw()
+    frozen.unfreeze()
     network(FEATURES).sum().backward()
     optimizer.step()
     assert set(optimizer.state) == {*network.parameters()}
@@ -192,15 +191,15 @@ def test_a_solver_over_a_frozen_body() -> None:
     assert result.history["train_loss"].iloc[-1] == pytest.approx(best, rel=1e-3)
 
 
-def test_which_layers_are_at_rest() -> None:
+def test_which_layers_stay_in_evaluation_mode() -> None:
     network = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.Sequential(nn.Linear(2, 2)))
-    assert at_rest(network, "all but head") == [network[0], network[1]]
-    assert at_rest(network, ["0"]) == [network[0]]
-    assert at_rest(network, ["2.0"]) == [network[2], network[2][0]]
-    assert at_rest(network, ["1"]) == [network[1]]
-    assert at_rest(network, None) == []
+    assert frozen_layers(network, "all but head") == [network[0], network[1]]
+    assert frozen_layers(network, ["0"]) == [network[0]]
+    assert frozen_layers(network, ["2.0"]) == [network[2], network[2][0]]
+    assert frozen_layers(network, ["1"]) == [network[1]]
+    assert frozen_layers(network, None) == []
     block = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.Dropout()), nn.Linear(2, 1))
-    Frozen.of(block, ["0.0"]).rest()
+    Frozen.of(block, ["0.0"]).set_eval_mode()
     assert [name for name, m in block.named_modules() if not m.training] == ["0", "0.0"]
 
 

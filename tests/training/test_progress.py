@@ -8,16 +8,16 @@ import pytest
 from rich.console import Console
 
 from farandole.training import (
-    Caution,
     EpochEnded,
     Event,
     FeaturesCached,
     StepEnded,
     TrainingEnded,
     TrainingStarted,
+    WarningIssued,
     progress,
 )
-from farandole.training.progress import BarProgress, Listening, PlainProgress, display
+from farandole.training.progress import BarProgress, EventDispatcher, PlainProgress, display
 
 ROW = {"epoch": 1.0, "train_loss": 0.25, "validation_loss": 0.5, "rows_per_second": 12345.0}
 EVENTS: list[Event] = [
@@ -29,7 +29,7 @@ EVENTS: list[Event] = [
         steps_per_epoch=4,
         parameters=79510,
     ),
-    Caution(message="careful"),
+    WarningIssued(message="careful"),
     StepEnded(epoch=1, step=2, loss=0.3, rows_per_second=99.0),
     EpochEnded(epoch=1, row=ROW),
     StepEnded(epoch=2, step=6, loss=0.2, rows_per_second=99.0),
@@ -95,7 +95,7 @@ def test_the_pass_over_frozen_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_is_shown_when_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     assert display(False) is None
     heard: list[Any] = []
-    with Listening(
+    with EventDispatcher(
         False, heard.append, lambda rank, message: heard.append((rank, message))
     ) as hear:
         hear(0, EVENTS[0])
@@ -105,7 +105,7 @@ def test_nothing_is_shown_when_not_wanted(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_cautions_become_warnings_at_the_end() -> None:
-    with pytest.warns(UserWarning, match="careful"), Listening(False, None, print) as hear:
+    with pytest.warns(UserWarning, match="careful"), EventDispatcher(False, None, print) as hear:
         hear(0, EVENTS[1])
 
 

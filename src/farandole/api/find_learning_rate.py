@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import nn
@@ -24,6 +25,8 @@ RESERVED = (
     "patience",
 )
 """Options of `train` that the finder sets itself, or that would cut it short."""
+_EXPLODED = 3.0
+"""A loss has exploded that is above its lowest by so many times that: four times as high."""
 
 
 def find_learning_rate(
@@ -38,7 +41,7 @@ def find_learning_rate(
     """Try learning rates from `lowest` to `highest`, one update each, and record the loss.
 
     Returns a DataFrame with columns learning_rate, loss and smooth_loss; its attribute
-    `attrs["suggestion"]` is the rate at which the smoothed loss falls fastest.
+    `attrs["suggestion"]` is the rate at which the smoothed loss falls fastest, before its minimum.
 
     Args:
         network: the network to try on; it is not changed.
@@ -84,9 +87,26 @@ def find_learning_rate(
     )
     found = result.steps.drop(columns="epoch")
     found["smooth_loss"] = found["loss"].ewm(span=10).mean()
-    slope = found["smooth_loss"].diff()
-    found.attrs["suggestion"] = float(found["learning_rate"][slope.idxmin()])
+    found.attrs["suggestion"] = suggest(found["learning_rate"], found["smooth_loss"])
     return found
+
+
+def suggest(rates: pd.Series[float], smooth_loss: pd.Series[float]) -> float:
+    """The rate at which the smoothed loss falls fastest, before its minimum and before it explodes.
+
+    After an explosion a loss may fall steeply too, from very high to high: that says nothing.
+    Where the loss only rises, the first rate is the best of them.
+
+    >>> suggest(pd.Series([0.1, 1.0, 10.0, 100.0]), pd.Series([2.0, 1.0, 900.0, 300.0]))
+    1.0
+    """
+    lowest = smooth_loss.cummin()
+    exploded = ~np.isfinite(smooth_loss) | (smooth_loss > lowest + _EXPLODED * lowest.abs())
+    before = smooth_loss[: int(exploded.argmax())] if exploded.any() else smooth_loss
+    if before.empty:
+        return float(rates.iloc[0])
+    falls = before[: int(before.argmin()) + 1].diff()[1:]
+    return float(rates[falls.idxmin()] if len(falls) else rates.iloc[0])
 
 
 def _ramp(optimizer: torch.optim.Optimizer, lowest: float, growth: float) -> Any:

@@ -1,4 +1,4 @@
-"""What training gives: a network, and how it came about."""
+"""TrainingResult: a trained network, its history and timings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from farandole.training import INTERRUPTED, UNFINISHED, Outcome, Recipe, describ
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A trained network, and how it came about.
+    """A trained network, its history and timings.
 
     >>> import farandole, pandas as pd, torch
     >>> table = pd.DataFrame({"x": [0.0, 1.0], "label": [0.0, 1.0]})
@@ -82,7 +82,7 @@ def history_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 def assemble(
     network: nn.Module, recipe: Recipe, outcomes: Sequence[Outcome], total: float
 ) -> TrainingResult:
-    """Put together what the workers bring home; the leader brings the network."""
+    """Put together the outcomes of all workers; rank 0 has the network."""
     leader = outcomes[0]
     if leader.refusal is not None:
         raise leader.refusal

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, print_output
-from farandole.api.trial_worker import Began, Job, Trial, everywhere, load, work
+from farandole.api.trial_worker import Trial, TrialStarted, TrialsTask, load, share_rows, work
 from farandole.arguments import check_integer
 from farandole.engines import Engine, Task
 from farandole.engines import resolve as resolve_engine
@@ -23,7 +23,7 @@ _OWN_COLUMNS = ("fold", "value", "error", "seconds", "rank")
 
 
 class Trials(Sequence[Trial]):
-    """What came out of `run_many`, in the order of the trials."""
+    """The results of `run_many`, in the order of the trials."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self._trials = list(trials)
@@ -48,7 +48,7 @@ class Trials(Sequence[Trial]):
         key that is taken `value_error` instead of `error`.
         """
         options = {name for trial in self._trials for name in trial.options}
-        own = {name: _free(name, "trial_", options) for name in _OWN_COLUMNS}
+        own = {name: _unused_name(name, "trial_", options) for name in _OWN_COLUMNS}
         taken = options | {own[name] for name in _OWN_COLUMNS if name != "value"}
         return pd.DataFrame([_row(trial, own, taken) for trial in self._trials])
 
@@ -102,62 +102,64 @@ def run_many(
     """
     check_integer("num_workers", num_workers)
     check_timeout(timeout)
-    planned = _planned(fn, trials, data, folds)
+    planned = _plan_trials(fn, trials, data, folds)
     runner = resolve_engine(engine)
     with ExitStack() as stack:
-        copy = everywhere(data, runner, stack)
-        heard = _Listener(planned, progress)
-        while left := heard.left:
-            job = Job(fn, tuple(left), copy, folds, seed)
-            task = Task(load=load, work=partial(work, job))
-            _ring(runner, task, min(num_workers, len(left)), timeout, heard)
-    return _assembled(planned, heard.done)
+        rows = share_rows(data, runner, stack)
+        log = _TrialLog(planned, progress)
+        while left := log.left:
+            trials_task = TrialsTask(fn, tuple(left), rows, folds, seed)
+            task = Task(load=load, work=partial(work, trials_task))
+            _run_remaining(runner, task, min(num_workers, len(left)), timeout, log)
+    return _results(planned, log.done)
 
 
-def _ring(runner: Engine, task: Task, workers: int, timeout: float, heard: _Listener) -> None:
+def _run_remaining(
+    runner: Engine, task: Task, workers: int, timeout: float, log: _TrialLog
+) -> None:
     """Run what is left, until it is done or a worker dies: then there is less left than before."""
-    before = len(heard.done)
+    before = len(log.done)
     try:
-        found = runner.run(task, workers, timeout=timeout, on_message=heard)
-        heard.done |= {trial.number: trial for part in found for trial in part}
-    except Exception as error:  # of any kind: hours of results must not go with it
+        found = runner.run(task, workers, timeout=timeout, on_message=log)
+        log.done |= {trial.number: trial for part in found for trial in part}
+    except Exception as error:  # of any kind: it must not cost hours of results
         why = f"{type(error).__name__}: {error}"
         if isinstance(error, WorkerFailed):
             why = error.summary
-            heard.lose(heard.running.get(error.rank), why)
-        if not heard.done:
+            log.lose(log.running.get(error.rank), why)
+        if not log.done:
             raise
-        if len(heard.done) == before:
-            for trial in heard.left:
-                heard.lose(trial.number, why)
-    heard.running.clear()
+        if len(log.done) == before:
+            for trial in log.left:
+                log.lose(trial.number, why)
+    log.running.clear()
 
 
-class _Listener:
-    """Hears what begins and what is done, so that a crash loses only what it was the end of."""
+class _TrialLog:
+    """Notes which trials have started and ended, so that a crash loses only the running ones."""
 
     def __init__(self, planned: Sequence[Trial], progress: bool) -> None:
         self._planned = planned
         self._progress = progress
         self.done: dict[int, Trial] = {}
         self.running: dict[int, int] = {}
-        """Which trial each worker is at."""
+        """The trial that each worker is running."""
 
     @property
     def left(self) -> list[Trial]:
-        """Those that have not come back."""
+        """Trials without a result."""
         return [trial for trial in self._planned if trial.number not in self.done]
 
     def __call__(self, rank: int, message: object) -> None:
         print_output(rank, message)
-        if isinstance(message, Began):
+        if isinstance(message, TrialStarted):
             self.running[rank] = message.number
         elif isinstance(message, Trial):
             self.running.pop(rank, None)
             self._note(message)
 
     def lose(self, number: int | None, why: str) -> None:
-        """Note that a trial will not come back."""
+        """Note that a trial has no result, because its worker died."""
         if number is None or number in self.done:
             return
         rank = next((rank for rank, at in self.running.items() if at == number), None)
@@ -172,7 +174,7 @@ class _Listener:
             print(f"{place}  {_describe(trial)}  {said}", file=sys.stderr, flush=True)
 
 
-def _planned(fn: Any, trials: Any, data: Any, folds: Any) -> list[Trial]:
+def _plan_trials(fn: Any, trials: Any, data: Any, folds: Any) -> list[Trial]:
     if not callable(fn):
         raise InputError(f"fn must be a function. Received: fn={fn!r}")
     given = list(trials)
@@ -190,7 +192,7 @@ def _planned(fn: Any, trials: Any, data: Any, folds: Any) -> list[Trial]:
     return [Trial(number, dict(one), fold) for number, (one, fold) in enumerate(pairs)]
 
 
-def _assembled(planned: Sequence[Trial], done: Mapping[int, Trial]) -> Trials:
+def _results(planned: Sequence[Trial], done: Mapping[int, Trial]) -> Trials:
     trials = [done[trial.number] for trial in planned]
     failed = [trial for trial in trials if trial.error is not None]
     if len(failed) == len(trials):
@@ -211,13 +213,13 @@ def _row(trial: Trial, own: Mapping[str, str], taken: set[str]) -> dict[str, Any
     if trial.fold is not None:
         row[own["fold"]] = trial.fold
     if isinstance(trial.value, Mapping):
-        row |= {_free(name, "value_", taken): value for name, value in trial.value.items()}
+        row |= {_unused_name(name, "value_", taken): value for name, value in trial.value.items()}
     else:
         row[own["value"]] = trial.value
     return row | {own[name]: getattr(trial, name) for name in ("error", "seconds", "rank")}
 
 
-def _free(name: str, prefix: str, taken: set[str]) -> str:
+def _unused_name(name: str, prefix: str, taken: set[str]) -> str:
     while name in taken:
         name = f"{prefix}{name}"
     return name

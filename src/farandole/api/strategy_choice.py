@@ -15,7 +15,7 @@ from farandole.training import Frozen, Recipe, check_splittable
 def choose_strategy(
     strategy: str | Strategy, network: nn.Module, recipe: Recipe, num_workers: int
 ) -> tuple[Strategy, str | None]:
-    """The strategy that was named, checked; of "auto", what was chosen, and why.
+    """The strategy that was named, checked; for "auto", the one that was chosen, and why.
 
     >>> strategy, why = choose_strategy("auto", nn.Linear(2, 1), Recipe(), 2)
     >>> strategy.name, why is None
@@ -46,7 +46,7 @@ def check_strategy(
     try:
         strategy.check(network, num_workers)
     finally:
-        frozen.thaw()
+        frozen.unfreeze()
     _check_optimizer(strategy, recipe, num_workers)
     for name in ("unfreeze_at", "sync_batch_norm"):
         if getattr(recipe, name) and not strategy.is_whole:

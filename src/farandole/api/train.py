@@ -1,4 +1,4 @@
-"""train(): where engine, strategy, loop and data meet."""
+"""train(): checks its arguments, makes a TrainingJob, and runs it on an engine's workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -40,13 +40,13 @@ from farandole.errors import InputError, suggestion
 from farandole.parallel import Strategy
 from farandole.parallel import trace as tracing
 from farandole.training import (
-    Listening,
+    EventDispatcher,
     Observer,
     Recipe,
     StrategyChosen,
     TrainingJob,
+    check_full_batch,
     check_layers,
-    check_network,
     load,
     storage_for,
     work,
@@ -111,92 +111,90 @@ def train(
         raise InputError(f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {num_workers}")
     if not isinstance(network, nn.Module):
         raise InputError(f"network must be a torch.nn.Module. Received: {type(network).__name__}")
-    chosen = make_recipe(recipe)
-    check_layers(network, chosen)
-    if chosen.solver() is not None:
-        check_network(network, chosen.freeze)
-    prepared = with_weights(copy.deepcopy(network).cpu(), initial_weights)
-    shared_by, why = choose_strategy(strategy, prepared, chosen, num_workers)
+    checked_recipe = make_recipe(recipe)
+    check_layers(network, checked_recipe)
+    if checked_recipe.solver() is not None:
+        check_full_batch(network, checked_recipe.freeze)
+    initial = with_weights(copy.deepcopy(network).cpu(), initial_weights)
+    chosen, reason = choose_strategy(strategy, initial, checked_recipe, num_workers)
     if trace is not None:
         tracing.check_writable(trace)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
-        where = _arranged(data, runner, chosen)
-        columns = choose_columns(where.source.schema(), features, label, weight, validation)
-        where = where.for_workers(num_workers, columns, stack)
-        if where.workers != num_workers:  # fewer rows than workers
-            check_strategy(shared_by, prepared, chosen, where.workers)
-        fraction = validation if isinstance(validation, float) else None
+        frame = _frame_to_feed(data, runner)
+        source = _make_source(frame, data, checked_recipe)
+        columns = choose_columns(source.schema(), features, label, weight, validation)
+        workers, rows = num_workers, None
+        if frame is not None:
+            shuffle, placement = checked_recipe.shuffle, source.placement
+            rows = placed_rows(frame, columns, workers, shuffle=shuffle, placement=placement)
+        else:
+            workers = _limit_workers(_known_count(source), num_workers)
+            runner, source = _read_locally(runner, source, columns, workers, stack)
+        if workers != num_workers:  # fewer rows than workers
+            check_strategy(chosen, initial, checked_recipe, workers)
         job = TrainingJob(
-            prepared,
-            chosen,
-            columns,
-            where.source,
-            storage_for(prepared, columns, where.source.schema()),
-            shared_by,
-            fraction,
-            trace is not None,
+            network=initial,
+            recipe=checked_recipe,
+            columns=columns,
+            source=source,
+            storage=storage_for(initial, columns, source.schema()),
+            strategy=chosen,
+            validation=validation if isinstance(validation, float) else None,
+            trace=trace is not None,
         )
-        _check_result_size(prepared, where.engine)
+        _check_result_size(initial, runner)
         task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
-        hear = stack.enter_context(Listening(progress, observer, print_output))
-        if why is not None:
-            hear(0, StrategyChosen(strategy=repr(shared_by), reason=why))
-        outcomes = where.engine.run(
-            task, where.workers, rows=where.rows, timeout=timeout, on_message=hear
-        )
-    result = assemble(prepared, chosen, outcomes, time.perf_counter() - start)
+        dispatch = stack.enter_context(EventDispatcher(progress, observer, print_output))
+        if reason is not None:
+            dispatch(0, StrategyChosen(strategy=repr(chosen), reason=reason))
+        outcomes = runner.run(task, workers, rows=rows, timeout=timeout, on_message=dispatch)
+    result = assemble(initial, checked_recipe, outcomes, time.perf_counter() - start)
     if trace is not None:
-        tracing.write_trace(trace, shared_by.name, [outcome.spans or [] for outcome in outcomes])
+        tracing.write_trace(trace, chosen.name, [outcome.spans or [] for outcome in outcomes])
     return result
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where the rows are, and who works on them."""
+def _frame_to_feed(data: Any, engine: Engine) -> Any:
+    """The Spark DataFrame whose rows the engine feeds to workers; None: they read them themselves.
 
-    engine: Engine
-    source: Source
-    frame: Any = None
-    """A Spark DataFrame, whose rows the engine feeds; else workers read the source themselves."""
-    shuffle: bool = True
-    workers: int = 1
-    rows: Any = None
-
-    def for_workers(self, wanted: int, columns: Columns, stack: ExitStack) -> _Place:
-        """The rows parted for so many workers, or for as many as there are rows."""
-        if self.frame is not None:
-            placement = self.source.placement
-            rows = placed_rows(
-                self.frame, columns, wanted, shuffle=self.shuffle, placement=placement
-            )
-            return replace(self, workers=wanted, rows=rows)
-        workers = _at_most(_count(self.source), wanted)
-        if self.engine.name != "local":
-            return replace(self, workers=workers)
-        if workers == 1:
-            return replace(self, engine=InlineEngine())
-        source = self.source
-        if isinstance(source, TableSource):
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
-            narrow = TableSource(source.table.select(list(columns.names)), source.placement)
-            source = narrow.mapped(os.path.join(folder, "table.arrow"))
-        return replace(self, workers=workers, source=source)
+    A table goes to Spark's workers as a DataFrame; a DataFrame comes to local ones as a table.
+    """
+    if engine.name != "spark" or isinstance(data, str | os.PathLike):
+        return None
+    if _spark.is_dataframe(data):
+        return data
+    table = local_source(data, shuffle=True)
+    assert isinstance(table, TableSource)
+    return _spark.require_session().createDataFrame(table.table)
 
 
-def _arranged(data: Any, engine: Engine, recipe: Recipe) -> _Place:
-    """Bring rows and engine together: a table goes to Spark, a DataFrame comes to local workers."""
-    shuffle, solver = recipe.shuffle, recipe.solver()
-    if engine.name == "spark" and not isinstance(data, str | os.PathLike):
-        frame = data if _spark.is_dataframe(data) else _as_frame(data)
+def _make_source(frame: Any, data: Any, recipe: Recipe) -> Source:
+    """Where workers get their rows from."""
+    if frame is not None:
+        solver = recipe.solver()
         blocks = solver is not None and solver.block_size is not None
-        placement = Placement.PARTITIONS if blocks else Placement.STRIPES
-        return _Place(engine, stream_source(frame, placement), frame, shuffle)
+        return stream_source(frame, Placement.PARTITIONS if blocks else Placement.STRIPES)
     local = data.toArrow() if _spark.is_dataframe(data) else data
-    source = local_source(local, shuffle=shuffle)
-    if _count(source) == 0:
+    source = local_source(local, shuffle=recipe.shuffle)
+    if _known_count(source) == 0:
         raise InputError("There are no rows to train on: the data set is empty.")
-    return _Place(engine, source, None, shuffle)
+    return source
+
+
+def _read_locally(
+    engine: Engine, source: Source, columns: Columns, workers: int, stack: ExitStack
+) -> tuple[Engine, Source]:
+    """Engine and source for workers that read rows themselves: a table becomes a mapped file."""
+    if engine.name != "local":
+        return engine, source
+    if workers == 1:
+        return InlineEngine(), source
+    if isinstance(source, TableSource):
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
+        narrow = TableSource(source.table.select(list(columns.names)), source.placement)
+        source = narrow.mapped(os.path.join(folder, "table.arrow"))
+    return engine, source
 
 
 def make_recipe(options: dict[str, Any]) -> Recipe:
@@ -259,19 +257,13 @@ def with_weights(network: nn.Module, weights: Any) -> nn.Module:
     return network
 
 
-def _as_frame(data: Any) -> Any:
-    table = local_source(data, shuffle=True)
-    assert isinstance(table, TableSource)
-    return _spark.require_session().createDataFrame(table.table)
-
-
-def _count(source: Source) -> int | None:
+def _known_count(source: Source) -> int | None:
     """How many rows there are, where that is known before reading them."""
     return source.count() if isinstance(source, TableSource | ParquetSource) else None
 
 
 def _check_result_size(network: nn.Module, engine: Engine) -> None:
-    """The trained network comes home as a result of Spark's, and those have a limit."""
+    """Raise if the trained network is larger than Spark's limit of a result."""
     limit = _spark.max_result_bytes(engine.session) if isinstance(engine, SparkEngine) else None
     size = sum(t.nbytes for t in network.state_dict().values() if not is_lazy(t))
     if limit is not None and size > limit:
@@ -281,13 +273,13 @@ def _check_result_size(network: nn.Module, engine: Engine) -> None:
         )
 
 
-def _at_most(rows: int | None, num_workers: int) -> int:
+def _limit_workers(rows: int | None, num_workers: int) -> int:
     """No more workers than rows."""
     if rows is None or rows >= num_workers:
         return num_workers
     warnings.warn(
         f"There are {rows} rows for {num_workers} workers: training on {rows}.",
         UserWarning,
-        stacklevel=4,
+        stacklevel=3,
     )
     return rows

@@ -1,4 +1,4 @@
-"""What a worker does in run_many: take the next trial, run it, tell of it. And its rows."""
+"""What a worker of run_many does: take the next trial, run it, report it. And its rows."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from farandole.data import ParquetSource, TableSource, local_source
 from farandole.engines import Engine, SparkEngine
 from farandole.world import World
 
-_LOOK_SECONDS = 0.1
-"""How often rank 0 looks whether its peers still need it."""
+_POLL_SECONDS = 0.1
+"""How often rank 0 checks whether its peers are done."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One call, and what became of it."""
+    """One call of the function, and its result."""
 
     number: int
     options: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Trial:
     """Which part of the rows was held out, where there are folds."""
     value: Any = None
     error: str | None = None
-    """What it said when it failed."""
+    """The error that it raised, if it failed."""
     traceback: str = field(default="", repr=False)
     seconds: float = 0.0
     rank: int | None = None
@@ -51,59 +51,59 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Began:
-    """Told before a trial runs: if its worker dies, the driver knows of what."""
+class TrialStarted:
+    """Sent before a trial runs: if its worker dies, the driver knows in which trial."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Copy:
-    """Where a worker finds the rows."""
+class SharedRows:
+    """A file that every worker can read the rows from."""
 
     path: str
     parquet: bool = False
     distributed: bool = False
-    """Whether it is one of the files that Spark brings to every worker."""
+    """Whether Spark copies it to every worker (`addFile`, `addArtifact`)."""
 
     def table(self) -> pa.Table:
-        """All of them; an Arrow file is mapped, so that the workers of a host share it."""
+        """All rows; an Arrow file is memory-mapped, so that the workers of a host share it."""
         if self.parquet:
             return ParquetSource(self.path).table()
         path = _spark.distributed_path(self.path) if self.distributed else self.path
         return pa.ipc.open_file(pa.memory_map(path)).read_all()
 
 
-def everywhere(data: Any, engine: Engine, stack: ExitStack) -> Copy | None:
-    """Put the rows where every worker can map them."""
+def share_rows(data: Any, engine: Engine, stack: ExitStack) -> SharedRows | None:
+    """Write the rows to a file that every worker can read."""
     if data is None:
         return None
     source = local_source(data.toArrow() if _spark.is_dataframe(data) else data, shuffle=True)
     if isinstance(source, ParquetSource):
         local = "://" not in source.path
-        return Copy(os.path.abspath(source.path) if local else source.path, parquet=True)
+        return SharedRows(os.path.abspath(source.path) if local else source.path, parquet=True)
     assert isinstance(source, TableSource)
-    if isinstance(engine, SparkEngine) and not _is_near(engine.session):
-        path = _kept(source)
+    if isinstance(engine, SparkEngine) and not _workers_see_local_files(engine.session):
+        path = _write_named_by_content(source)
         _spark.distribute(engine.session, path)
-        return Copy(os.path.basename(path), distributed=True)
+        return SharedRows(os.path.basename(path), distributed=True)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
     path = os.path.join(folder, "rows.arrow")
     source.mapped(path)
-    return Copy(path)
+    return SharedRows(path)
 
 
-def _is_near(session: Any) -> bool:
-    """Whether the session's workers see the files of this process."""
+def _workers_see_local_files(session: Any) -> bool:
+    """Whether the session's workers run on this machine, with its files."""
     return _spark.is_local(session) and not _spark.is_connect(session)
 
 
-def _kept(source: TableSource) -> str:
+def _write_named_by_content(source: TableSource) -> str:
     """A file of the rows, named by its content, that stays until this process ends.
 
     Spark fetches it again for every executor that comes later, and knows it by its name.
     """
-    folder = _folder()
+    folder = _process_folder()
     path = os.path.join(folder, "rows.arrow")
     source.mapped(path)
     with open(path, "rb") as file:
@@ -114,62 +114,63 @@ def _kept(source: TableSource) -> str:
 
 
 @cache
-def _folder() -> str:
+def _process_folder() -> str:
+    """A folder that is removed when this process ends."""
     folder = tempfile.mkdtemp(prefix="farandole-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 @dataclass(frozen=True)
-class Job:
+class TrialsTask:
     """All that a worker is told."""
 
     fn: Callable[..., Any]
     trials: tuple[Trial, ...]
-    copy: Copy | None
+    rows: SharedRows | None
     folds: int | None
     seed: int
 
 
 def load(rank: int, size: int, batches: Iterator[pa.RecordBatch]) -> None:
-    """Rows are everywhere already."""
+    """Nothing to load: `share_rows` has made the rows available."""
 
 
-def work(job: Job, world: World, _: None) -> list[Trial]:
-    """Take trials until there are none left; tell of each, in case that a later one kills us."""
-    table = None if job.copy is None else job.copy.table()
+def work(task: TrialsTask, world: World, _: None) -> list[Trial]:
+    """Take trials until there are none left; report each, in case that a later one crashes."""
+    table = None if task.rows is None else task.rows.table()
     done = []
-    for place in _next(len(job.trials), world):
-        trial = job.trials[place]
-        world.link.tell(Began(trial.number))
+    for index in _next_indices(len(task.trials), world):
+        trial = task.trials[index]
+        world.link.tell(TrialStarted(trial.number))
         world.link.flush()
-        trial = replace(_tried(job, trial, table), rank=world.rank)
+        trial = replace(_run_trial(task, trial, table), rank=world.rank)
         world.link.tell(trial)
         done.append(trial)
     return done
 
 
-def _next(count: int, world: World) -> Iterator[int]:
-    """Places in the list that no other worker has."""
+def _next_indices(count: int, world: World) -> Iterator[int]:
+    """Indices of trials that no other worker has taken."""
     if world.size == 1:
         yield from range(count)
         return
     store = dist.distributed_c10d._get_default_store()
-    while (place := store.add("farandole/trials", 1) - 1) < count:
-        yield place
+    while (index := store.add("farandole/trials", 1) - 1) < count:
+        yield index
     store.add("farandole/trials/over", 1)
-    # The store lives in rank 0. A peer may ask it again after hours, so nothing here has a limit:
-    # if that peer dies instead, the engine ends this worker too.
+    # The store runs in rank 0, which has to outlive its peers: a peer may need it after hours, so
+    # there is no timeout here. If a peer dies, the engine ends this worker too.
     while world.is_leader and store.add("farandole/trials/over", 0) < world.size:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
-def _tried(job: Job, trial: Trial, table: pa.Table | None) -> Trial:
+def _run_trial(task: TrialsTask, trial: Trial, table: pa.Table | None) -> Trial:
     start = time.perf_counter()
-    _sow(job.seed + trial.number)
+    _seed_everything(task.seed + trial.number)
     try:
-        value = job.fn(*_tables(table, trial.fold, job), **trial.options)
-        pickle.loads(cloudpickle.dumps(value))  # what can't travel is this trial's own failure
+        value = task.fn(*_tables(table, trial.fold, task), **trial.options)
+        pickle.loads(cloudpickle.dumps(value))  # a value that can't be pickled fails this trial
         return replace(trial, value=value, seconds=time.perf_counter() - start)
     except (Exception, SystemExit) as error:
         return replace(
@@ -180,19 +181,19 @@ def _tried(job: Job, trial: Trial, table: pa.Table | None) -> Trial:
         )
 
 
-def _sow(seed: int) -> None:
+def _seed_everything(seed: int) -> None:
     """Seed torch, Python and NumPy's global generator, which takes 32 bits."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % (1 << 32))
 
 
-def _tables(table: pa.Table | None, fold: int | None, job: Job) -> tuple[pa.Table, ...]:
+def _tables(table: pa.Table | None, fold: int | None, task: TrialsTask) -> tuple[pa.Table, ...]:
     if table is None:
         return ()
-    if fold is None or job.folds is None:
+    if fold is None or task.folds is None:
         return (table,)
-    held_out = fold_of(table.num_rows, job.folds, job.seed) == fold
+    held_out = fold_of(table.num_rows, task.folds, task.seed) == fold
     return table.filter(pa.array(~held_out)), table.filter(pa.array(held_out))
 
 

@@ -43,14 +43,12 @@ def add_options(parser: CommandParser) -> None:
     add("--precision", default="float32", help="float32, or mixed: 2 + 2 + 12 bytes a parameter")
     add("--no-overlap", dest="overlap", action="store_false", help="send after the backward pass")
     add("--servers", type=whole_number, default=8, metavar="N", help="where there are several (8)")
-    add(
-        "--local-steps", type=whole_number, metavar="N", help="of local SGD between outer steps (8)"
-    )
+    add("--local-steps", type=whole_number, metavar="N", help="between outer steps (8)")
     add(
         "--micro-batches",
         type=whole_number,
         metavar="N",
-        help="of a pipeline (four for each stage)",
+        help="of a pipeline (4 for a stage)",
     )
     add("--output", metavar="FOLDER", help="folder for plan.csv and plan.png")
     add_open(parser, "the picture")

@@ -18,7 +18,7 @@ from torch import nn
 from farandole.api import train
 from farandole.errors import MissingPackage, TrainingDiverged
 from farandole.explain.depth_variants import VARIANTS, Variant, linear_layers
-from farandole.training import DIVERGED, SPOILED
+from farandole.training import LOSS_DIVERGED, WEIGHTS_DIVERGED
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def _learn(
             )
     except TrainingDiverged:
         return lost
-    if result.reason in (DIVERGED, SPOILED):
+    if result.reason in (LOSS_DIVERGED, WEIGHTS_DIVERGED):
         return lost
     last = result.history.iloc[-1]
     return {"loss": float(last["train_loss"]), "accuracy": float(last["train_accuracy"])}

@@ -1,8 +1,7 @@
-"""One training loop for everybody: losses, optimizers, schedules, metrics, early stopping."""
+"""Training: losses, optimizers, schedules, metrics, early stopping."""
 
 from farandole.training import losses
 from farandole.training.events import (
-    Caution,
     EpochEnded,
     Event,
     FeaturesCached,
@@ -10,32 +9,39 @@ from farandole.training.events import (
     StrategyChosen,
     TrainingEnded,
     TrainingStarted,
+    WarningIssued,
 )
-from farandole.training.examination import UnusableRows, storage_for
 from farandole.training.freezing import Frozen, check_layers
-from farandole.training.fullbatch import check_network
-from farandole.training.job import Outcome, TrainingJob
+from farandole.training.fullbatch import check_full_batch
+from farandole.training.job import (
+    INTERRUPTED,
+    LOSS_DIVERGED,
+    UNFINISHED,
+    WEIGHTS_DIVERGED,
+    Outcome,
+    TrainingJob,
+    storage_for,
+)
 from farandole.training.optimizers import check_splittable
-from farandole.training.progress import Listening, Observer, describe_row
+from farandole.training.progress import EventDispatcher, Observer, describe_row
 from farandole.training.recipe import Recipe
+from farandole.training.row_reports import UnusableRows
 from farandole.training.solvers import LBFGS, GradientDescent
-from farandole.training.stage import DIVERGED, INTERRUPTED, SPOILED, UNFINISHED
 from farandole.training.summary import summary
 from farandole.training.worker import load, work
 
 __all__ = [
-    "DIVERGED",
     "INTERRUPTED",
     "LBFGS",
-    "SPOILED",
+    "LOSS_DIVERGED",
     "UNFINISHED",
-    "Caution",
+    "WEIGHTS_DIVERGED",
     "EpochEnded",
     "Event",
+    "EventDispatcher",
     "FeaturesCached",
     "Frozen",
     "GradientDescent",
-    "Listening",
     "Observer",
     "Outcome",
     "Recipe",
@@ -45,8 +51,9 @@ __all__ = [
     "TrainingJob",
     "TrainingStarted",
     "UnusableRows",
+    "WarningIssued",
+    "check_full_batch",
     "check_layers",
-    "check_network",
     "check_splittable",
     "describe_row",
     "load",

@@ -17,7 +17,7 @@ class FeaturesCached:
 
 @dataclass(frozen=True, kw_only=True)
 class StrategyChosen:
-    """What strategy="auto" has come to."""
+    """What strategy="auto" has chosen."""
 
     strategy: str
     reason: str
@@ -58,7 +58,7 @@ class EpochEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caution:
+class WarningIssued:
     """Something the user should know, though training goes on."""
 
     message: str
@@ -78,6 +78,6 @@ Event = (
     | TrainingStarted
     | StepEnded
     | EpochEnded
-    | Caution
+    | WarningIssued
     | TrainingEnded
 )

@@ -1,25 +1,25 @@
-"""Freezing: layers that keep what they have learned elsewhere, for all epochs or the first ones.
+"""Freezing layers by name, for all epochs or for the first ones.
 
-A frozen parameter gets no gradient, no weight decay and no optimizer state. A layer that is wholly
-frozen is at rest: in evaluation mode while the others train, so that the statistics of batch
-normalisation stay, and dropout is off; layers without parameters are, if they are inside of one
-that is named. What was frozen before (`requires_grad=False`) stays as it is, in its own mode.
-Thawed, normalisation learns its weights but goes on with the statistics that it has: small batches
-of few rows would spoil those.
+A frozen parameter gets no gradient, no weight decay and no optimizer state. A layer with only
+frozen parameters stays in evaluation mode while the others train, so that the running statistics
+of batch normalization don't change and dropout is off. So do layers without parameters inside of
+one that is named. What was frozen before (`requires_grad=False`) stays as it is, in its own mode.
+After unfreezing, batch normalization learns its weights but keeps its running statistics: batches
+of few rows would harm them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from farandole.arguments import is_integer
-from farandole.errors import InputError
-from farandole.training.layers import check_known, head_of, is_under
+from farandole.errors import InputError, suggestion
 
 if TYPE_CHECKING:
     from farandole.training.recipe import Recipe
@@ -35,7 +35,7 @@ class Frozen:
 
     parameters: list[nn.Parameter]
     layers: list[nn.Module]
-    """Those at rest."""
+    """Those that stay in evaluation mode."""
 
     @classmethod
     def of(cls, network: nn.Module, freeze: Freeze) -> Frozen:
@@ -45,34 +45,34 @@ class Frozen:
         >>> frozen = Frozen.of(network, "all but head")
         >>> [p.requires_grad for p in network.parameters()]
         [False, False, True, True]
-        >>> frozen.thaw()
+        >>> frozen.unfreeze()
         >>> all(p.requires_grad for p in network.parameters())
         True
         """
-        found = cls(_parameters(network, freeze), at_rest(network, freeze))
+        found = cls(_parameters(network, freeze), frozen_layers(network, freeze))
         for parameter in found.parameters:
             parameter.requires_grad_(False)
         return found
 
-    def rest(self) -> None:
-        """Bring layers to rest, after the network was put into training mode."""
-        resting = set(self.layers)
+    def set_eval_mode(self) -> None:
+        """Put frozen layers into evaluation mode, after `network.train()`."""
+        frozen = set(self.layers)
         for layer in self.layers:
-            if resting.issuperset(layer.modules()):
+            if frozen.issuperset(layer.modules()):
                 layer.eval()
             else:  # not those inside
                 layer.training = False
 
-    def thaw(self) -> None:
-        """Let everything learn that could before; statistics at rest stay so."""
+    def unfreeze(self) -> None:
+        """Let everything learn that could before; batch normalization keeps its statistics."""
         for parameter in self.parameters:
             parameter.requires_grad_(True)
         self.parameters = []
         self.layers = [layer for layer in self.layers if isinstance(layer, _NormBase)]
 
 
-def at_rest(network: nn.Module, freeze: Freeze) -> list[nn.Module]:
-    """The layers that are wholly frozen, and all inside of those that are named."""
+def frozen_layers(network: nn.Module, freeze: Freeze) -> list[nn.Module]:
+    """The layers whose parameters are all frozen, and all inside of those that are named."""
     if freeze is None:
         return []
     modules = [(name, module) for name, module in network.named_modules() if name]
@@ -124,7 +124,7 @@ def check_layers(network: nn.Module, recipe: Recipe) -> None:
     if freeze is not None:
         if learning and not learning - frozen:
             raise InputError(f"{NOTHING_TO_TRAIN} freeze={freeze!r} leaves none.")
-        if not frozen and not at_rest(network, freeze):
+        if not frozen and not frozen_layers(network, freeze):
             where = "the head has" if freeze == ALL_BUT_HEAD else f"outside of {freeze!r} are"
             raise InputError(f"There is nothing to freeze: {where} all parameters that learn.")
     if rates is not None:
@@ -157,7 +157,7 @@ def innermost(name: str, layers: Mapping[str, Any]) -> str | None:
 
 
 def check_options(recipe: Recipe) -> None:
-    """Raise for options of freezing that can't be meant, whatever the network."""
+    """Raise for options of freezing that make no sense for any network."""
     freeze, at = recipe.freeze, recipe.unfreeze_at
     if isinstance(freeze, str) and freeze != ALL_BUT_HEAD:
         raise InputError(
@@ -186,3 +186,78 @@ def _are_names(value: Any) -> bool:
     return (
         isinstance(value, Sequence) and bool(value) and all(isinstance(one, str) for one in value)
     )
+
+
+def is_under(name: str, layer: str) -> bool:
+    """Whether a module's or a parameter's name is that of a layer, or of something inside of it.
+
+    >>> is_under("blocks.0.weight", "blocks.0"), is_under("blocks.01", "blocks.0")
+    (True, False)
+    """
+    return name == layer or name.startswith(f"{layer}.")
+
+
+def check_known(option: str, wanted: Iterable[str], network: nn.Module) -> None:
+    """Raise for the first name that is neither a layer nor a parameter of the network.
+
+    >>> check_known("freeze", ["bodi"], nn.ModuleDict({"body": nn.Linear(2, 2)}))
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: freeze: the network has no layer 'bodi'. Did you mean 'body'?
+    """
+    modules = [name for name, _ in network.named_modules(remove_duplicate=False) if name]
+    parameters = [name for name, _ in network.named_parameters(remove_duplicate=False)]
+    known = [*modules, *parameters]
+    for name in wanted:
+        if name not in known:
+            # A large network has hundreds of layers: name those of the first level only.
+            top = list(dict.fromkeys(one.partition(".")[0] for one in known))
+            near = get_close_matches(str(name), known, n=1) or top
+            raise InputError(
+                f"{option}: the network has no layer {name!r}. {suggestion(str(name), near)}"
+            )
+
+
+def learning_layers(network: nn.Module) -> list[str]:
+    """The outermost layers of which all parameters learn, by name and kind.
+
+    >>> network = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)))
+    >>> _ = network[0].requires_grad_(False)
+    >>> learning_layers(network)
+    ['1 (Sequential)']
+    """
+    found: dict[str, str] = {}
+    for name, module in network.named_modules():
+        parameters = list(module.parameters())
+        inside = any(is_under(name, one) for one in found)
+        if name and parameters and not inside and all(p.requires_grad for p in parameters):
+            found[name] = f"{name} ({type(module).__name__})"
+    alone = [
+        name
+        for name, parameter in network.named_parameters()
+        if parameter.requires_grad and not any(is_under(name, one) for one in found)
+    ]
+    return [*found.values(), *alone]
+
+
+def head_of(network: nn.Module) -> str:
+    """The name of the layer that gives the answer.
+
+    It is what the network's attribute `head` names, or is; else the last layer with parameters.
+
+    >>> head_of(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3), nn.Softmax(1)))
+    '2'
+    """
+    head = getattr(network, "head", None)
+    if isinstance(head, str):
+        check_known(f"head = {head!r}", [head], network)
+        return head
+    if isinstance(head, nn.Module) and "head" in dict(network.named_children()):
+        return "head"
+    # A layer under a parametrization, such as weight_norm, keeps its parameters further inside.
+    owners = [
+        name.split(".parametrizations")[0]
+        for name, module in network.named_modules()
+        if next(module.parameters(recurse=False), None) is not None
+    ]
+    return owners[-1] if owners else ""

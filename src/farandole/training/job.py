@@ -1,21 +1,30 @@
-"""What a worker is told before training, and what it brings home."""
+"""TrainingJob: what a worker is told before training. Outcome: what it returns."""
 
 from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import torch
 from torch import nn
 
-from farandole.artifact import Signature
+from farandole.artifact import Signature, floating_of
 from farandole.data import Columns, Source, Storage
 from farandole.errors import InputError
+from farandole.networks import ragged_axes, takes_gray, wrapping_advice
 from farandole.parallel import Span, Strategy
-from farandole.training.loop import Progress
 from farandole.training.recipe import Recipe
+
+INTERRUPTED = "interrupted"
+LOSS_DIVERGED = "the loss became NaN or infinite"
+WEIGHTS_DIVERGED = "weights became NaN or infinite"
+UNFINISHED = (INTERRUPTED, LOSS_DIVERGED, WEIGHTS_DIVERGED)
+"""Reasons to end in the middle of an epoch: the network is that of an epoch before."""
+TIME_UP = "max_seconds reached"
 
 
 @dataclass(frozen=True)
@@ -35,26 +44,70 @@ class TrainingJob:
 
     @property
     def held_out(self) -> str | float | None:
-        """Which rows are to validate on: a column says so, or they are a fraction."""
+        """Which rows to validate on: the column that marks them, or a fraction."""
         return self.columns.validation or self.validation
+
+
+@dataclass
+class Progress:
+    """How far training has come, and why it ended."""
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    steps: list[tuple[int, float, float]] = field(default_factory=list)
+    """(epoch, learning rate, loss) of every update."""
+    update: int = 0
+    reason: str = "all epochs done"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the leader brings home; the others bring only their timings."""
+    """What rank 0 returns; of the other workers only their timings and sizes."""
 
     seconds: dict[str, float]
     signature: Signature | None = None
     state: dict[str, torch.Tensor] | None = None
     progress: Progress = field(default_factory=Progress)
     refusal: InputError | None = None
-    """Why there was no step 1. All workers come to the same verdict, so it is an answer like any
-    other: raised inside of Spark it would drown in the JVM's words, and cost the Python workers."""
+    """Why there was no first step. All workers come to the same verdict, so it is a result like any
+    other: raised inside of Spark it would be hidden in the JVM's trace, and end Python workers."""
     sent: int = 0
     """Bytes of gradients and parameters that went to other workers."""
     memory: int = 0
     """The most bytes that the process has had in memory so far."""
     spans: list[Span] | None = None
+
+
+def storage_for(network: nn.Module, columns: Columns, schema: pa.Schema) -> Storage:
+    """How the network wants its columns kept; raises if it wants what they can't be.
+
+    Its attribute `ragged_axes` says for each feature how many leading axes of a row may vary in
+    size, and `channels`, where that is 1, that images are to be gray.
+    """
+    axes = ragged_axes(network) or (0,) * len(columns.features)
+    if len(axes) != len(columns.features):
+        raise InputError(
+            f"The network's ragged_axes are for {len(axes)} feature columns: {axes}. Received "
+            f"{len(columns.features)}: {', '.join(columns.features)}"
+        )
+    if len(set(zip(columns.features, axes, strict=True))) > len(set(columns.features)):
+        raise InputError(f"One feature column can't vary in two ways: {columns.features}, {axes}")
+    _check_types(network, columns, schema, axes)
+    vary = {name: n for name, n in zip(columns.features, axes, strict=True) if n}
+    return Storage(floating_of(network), vary, takes_gray(network))
+
+
+def _check_types(
+    network: nn.Module, columns: Columns, schema: pa.Schema, axes: Sequence[int]
+) -> None:
+    try:
+        columns.check(schema, axes)
+    except InputError:
+        columns.check(schema)  # what no network takes is wrong for another reason
+        advice = wrapping_advice(network)
+        if not advice:
+            raise
+        names = ", ".join(columns.features)
+        raise InputError(f"The network can't take the feature columns {names}. {advice}") from None
 
 
 def peak_memory() -> int:

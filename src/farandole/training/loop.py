@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 
 import torch
@@ -14,50 +13,38 @@ from torch import nn
 from farandole.errors import InputError, TrainingDiverged
 from farandole.parallel import Totals, trace
 from farandole.training import events, optimizers
-from farandole.training.metrics import Tally
-from farandole.training.schedules import Pace
-from farandole.training.stage import (
-    DIVERGED,
+from farandole.training.context import Clock, TrainingContext
+from farandole.training.early_stopping import BestWeights
+from farandole.training.job import (
     INTERRUPTED,
-    SPOILED,
+    LOSS_DIVERGED,
     TIME_UP,
     UNFINISHED,
-    Clock,
-    Keeper,
-    Stage,
+    WEIGHTS_DIVERGED,
+    Progress,
 )
+from farandole.training.metrics import Tally
+from farandole.training.schedules import LearningRateScheduler
 
 _STEPS_DONE = "max_steps reached"
-
-
-@dataclass
-class Progress:
-    """How far training has come; what outlives it."""
-
-    history: list[dict[str, float]] = field(default_factory=list)
-    steps: list[tuple[int, float, float]] = field(default_factory=list)
-    """(epoch, learning rate, loss) of every update."""
-    update: int = 0
-    reason: str = "all epochs done"
 
 
 class Loop:
     """Trains one network on one worker, in step with the others."""
 
-    def __init__(self, stage: Stage) -> None:
-        recipe = stage.recipe
-        self._stage = stage
+    def __init__(self, context: TrainingContext) -> None:
+        recipe = context.recipe
+        self.context = context
         self._recipe = recipe
-        self._network = stage.network
-        self._loader = stage.loader
+        self._loader = context.loader
         self._optimizer = optimizers.make(
-            recipe.optimizer, stage.groups, recipe.learning_rate, recipe.optimizer_options
+            recipe.optimizer, context.groups, recipe.learning_rate, recipe.optimizer_options
         )
-        stage.sync.set_optimizer(self._optimizer)
-        self._per_epoch = -(-stage.loader.steps // recipe.accumulation)
+        context.sync.set_optimizer(self._optimizer)
+        self._per_epoch = -(-context.loader.steps // recipe.accumulation)
         self._last_update = min(recipe.max_steps or 1 << 62, recipe.epochs * self._per_epoch)
-        self._check_thaw()
-        self._pace = Pace(
+        self._check_unfreeze_at()
+        self._scheduler = LearningRateScheduler(
             self._optimizer,
             recipe.schedule,
             per=recipe.schedule_per,
@@ -65,10 +52,10 @@ class Loop:
             updates=self._last_update,
             updates_per_epoch=self._per_epoch,
         )
-        self._keeper = Keeper(stage)
-        self._clock = Clock(recipe.max_seconds, stage.spent)
+        self._best = BestWeights(context)
+        self._clock = Clock(recipe.max_seconds, context.caching_seconds)
 
-    def _check_thaw(self) -> None:
+    def _check_unfreeze_at(self) -> None:
         at, most = self._recipe.unfreeze_at, self._recipe.max_steps
         before = 0 if at is None else (at - 1) * self._per_epoch
         if most is not None and most <= before:
@@ -81,60 +68,43 @@ class Loop:
         """All epochs, or as many as there is reason for."""
         progress = Progress()
         for epoch in range(self._recipe.epochs):
-            ended = self._epoch(epoch, progress)
+            start, tally = time.perf_counter(), self._start_epoch(epoch)
+            ended = self._train_epoch(epoch, tally, progress)
+            ended = self._end_epoch(epoch, ended, tally, progress, start)
             if ended in UNFINISHED:
                 progress.reason = str(ended)
-                self._fall_back(progress)
+                self._restore_finished_epoch(progress)
                 return progress
             row = progress.history[-1]
-            self._keeper.see(row)
-            stopping = self._keeper.stopping
-            self._pace.after_epoch(row[stopping.monitor])
-            waiting = epoch + 1 < (self._recipe.unfreeze_at or 0)
-            if ended is not None or (stopping.exhausted and not waiting):
+            self._best.observe(row)
+            stopping = self._best.stopping
+            self._scheduler.after_epoch(row[stopping.monitor])
+            unfreezes_later = epoch + 1 < (self._recipe.unfreeze_at or 0)
+            if ended is not None or (stopping.exhausted and not unfreezes_later):
                 progress.reason = ended or f"no better {stopping.monitor}"
                 break
-        self._keeper.restore_best()
+        self._best.restore_best()
         return progress
 
-    def _epoch(self, epoch: int, progress: Progress) -> str | None:
-        """One epoch; why it ended too soon, if it did."""
-        start = time.perf_counter()
-        tally = self._stage.tally()
+    def _start_epoch(self, epoch: int) -> Tally:
+        tally = self.context.new_tally()
         if epoch + 1 == self._recipe.unfreeze_at:
-            self._stage.thaw()
-            self._keeper.stopping.start_over()
-        self._stage.learning()
-        ended = self._stage.sync.agree_on_stop(self._train(epoch, tally, progress))
-        if ended not in UNFINISHED:
-            ended = self._late_reason() or ended
-        if ended in UNFINISHED:
-            return ended
-        seconds = time.perf_counter() - start
-        row = {"epoch": float(epoch + 1), **self._stage.result("train", tally)}
-        self._stage.sync.end_epoch(self._loader.own_rows)
-        if self._recipe.stop_on_nan and self._keeper.is_spoiled():
-            return SPOILED
-        if self._stage.validates:
-            row |= self._stage.evaluate()
-        row |= {
-            "learning_rate": self._pace.learning_rate,
-            "seconds": seconds,
-            "rows_per_second": self._rows_used(epoch, progress) / seconds if seconds else 0.0,
-        }
-        progress.history.append(row)
-        self._stage.tell(events.EpochEnded(epoch=epoch + 1, row=row))
-        return ended
+            self.context.unfreeze()
+            self._best.stopping.start_over()
+        self.context.set_training_mode()
+        return tally
 
-    def _train(self, epoch: int, tally: Tally, progress: Progress) -> str | None:
+    def _train_epoch(self, epoch: int, tally: Tally, progress: Progress) -> str | None:
+        """The updates of an epoch; why they ended too soon, if they did."""
         steps = self._loader.epoch(epoch)
         while group := list(islice(steps, self._recipe.accumulation)):
-            self._pace.before_update(progress.update)
+            self._scheduler.before_update(progress.update)
             totals = self._update(group, tally)
-            progress.steps.append((epoch + 1, self._pace.learning_rate, totals.mean_loss))
+            rate = self._scheduler.learning_rate
+            progress.steps.append((epoch + 1, rate, totals.mean_loss))
             if self._recipe.stop_on_nan and not math.isfinite(totals.loss):
-                return DIVERGED
-            self._pace.after_update()
+                return LOSS_DIVERGED
+            self._scheduler.after_update()
             progress.update += 1
             self._report(epoch, progress, totals)
             if totals.interrupted:
@@ -145,47 +115,74 @@ class Loop:
                 return _STEPS_DONE
         return None
 
-    def _late_reason(self) -> str | None:
-        """Why training has to end, if only one worker knew so far."""
-        late = self._stage.sync.delayed_totals()
-        if self._recipe.stop_on_nan and not math.isfinite(late.loss):
-            return DIVERGED
-        if late.interrupted:
-            return INTERRUPTED
-        return TIME_UP if late.expired else None
-
     def _update(self, group: Sequence[torch.Tensor], tally: Tally) -> Totals:
-        stage = self._stage
-        batches = [rows for rows in group if len(rows) or stage.stepper.is_joint]
-        stage.sync.zero_grad(len(batches))
+        """One step of the optimizer: rows → batches → gradients of all workers → parameters."""
+        context = self.context
+        batches = [rows for rows in group if len(rows) or context.passes.is_collective]
+        context.sync.zero_grad(len(batches))
         loss = weight = 0.0
         for rows in batches:
             with trace.span("compute"):
-                more_loss, more_weight = stage.stepper.learn(stage.batcher(rows), tally)
-            loss, weight = loss + more_loss, weight + more_weight
-        mine = Totals(loss, weight, stage.world.link.stop_requested(), self._clock.is_up())
-        totals = stage.sync.reduce_gradients(mine)
+                more = context.passes.forward_backward(context.batcher(rows), tally)
+            loss, weight = loss + more[0], weight + more[1]
+        mine = Totals(loss, weight, context.world.link.stop_requested(), self._clock.has_expired())
+        totals = context.sync.reduce_gradients(mine)
         if totals.weight > 0 and math.isfinite(totals.loss):
             self._clip()
             with trace.span("step"):
-                stage.sync.step(self._optimizer)
+                context.sync.step(self._optimizer)
         return totals
 
     def _clip(self) -> None:
         if self._recipe.clip_value is not None:
-            nn.utils.clip_grad_value_(self._network.parameters(), self._recipe.clip_value)
+            nn.utils.clip_grad_value_(self.context.network.parameters(), self._recipe.clip_value)
         if self._recipe.clip_norm is not None:
-            self._stage.sync.clip_norm(self._recipe.clip_norm)
+            self.context.sync.clip_norm(self._recipe.clip_norm)
 
-    def _fall_back(self, progress: Progress) -> None:
-        """Go back to the last finished epoch."""
-        if self._keeper.fall_back() or progress.reason == INTERRUPTED:
+    def _end_epoch(
+        self, epoch: int, ended: str | None, tally: Tally, progress: Progress, start: float
+    ) -> str | None:
+        """Agree on why the epoch ended, if too soon; else validate, and add to the history."""
+        context = self.context
+        ended = context.sync.agree_on_stop(ended)
+        if ended not in UNFINISHED:
+            ended = self._deferred_reason() or ended
+        if ended in UNFINISHED:
+            return ended
+        seconds = time.perf_counter() - start
+        row = {"epoch": float(epoch + 1), **context.history_columns("train", tally)}
+        context.sync.end_epoch(self._loader.own_rows)
+        if self._recipe.stop_on_nan and self._best.have_diverged():
+            return WEIGHTS_DIVERGED
+        if context.validates:
+            row |= context.evaluate()
+        row |= {
+            "learning_rate": self._scheduler.learning_rate,
+            "seconds": seconds,
+            "rows_per_second": self._rows_used(epoch, progress) / seconds if seconds else 0.0,
+        }
+        progress.history.append(row)
+        context.emit(events.EpochEnded(epoch=epoch + 1, row=row))
+        return ended
+
+    def _deferred_reason(self) -> str | None:
+        """Why training has to end, if only one worker knew so far."""
+        delayed = self.context.sync.delayed_totals()
+        if self._recipe.stop_on_nan and not math.isfinite(delayed.loss):
+            return LOSS_DIVERGED
+        if delayed.interrupted:
+            return INTERRUPTED
+        return TIME_UP if delayed.expired else None
+
+    def _restore_finished_epoch(self, progress: Progress) -> None:
+        """Go back to the weights that are kept; raises if no epoch was finished."""
+        if self._best.restore() or progress.reason == INTERRUPTED:
             return
         _, rate, loss = progress.steps[-1]
         what = f"The loss became {loss} in update {progress.update + 1}"
         if math.isfinite(loss):  # it was another worker's, or an update before
             what = f"The loss became NaN or infinite in one of {progress.update} updates"
-        if progress.reason == SPOILED:
+        if progress.reason == WEIGHTS_DIVERGED:
             what = f"Weights became NaN or infinite in one of {progress.update} updates"
         raise TrainingDiverged(
             f"{what}, before the first epoch was over. Lower learning_rate (it was {rate:g}), "
@@ -193,10 +190,10 @@ class Loop:
         )
 
     def _report(self, epoch: int, progress: Progress, totals: Totals) -> None:
-        if not self._stage.world.is_leader or not self._clock.may_report():
+        if not self.context.world.is_leader or not self._clock.should_report():
             return
         rows = epoch * self._loader.total + self._rows_used(epoch, progress)
-        self._stage.tell(
+        self.context.emit(
             events.StepEnded(
                 epoch=epoch + 1,
                 step=progress.update,

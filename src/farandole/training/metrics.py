@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from farandole.errors import InputError
+from farandole.training.collectives import gather_objects
 from farandole.training.losses import Loss, align
 
 Update = Callable[[torch.Tensor, torch.Tensor, str], torch.Tensor]
@@ -165,8 +165,7 @@ def _is_object(metric: Any) -> bool:
 def _merged(metric: Any, size: int) -> Any:
     if size == 1:
         return metric
-    gathered: list[Any] = [None] * size
-    dist.all_gather_object(gathered, metric if metric.update_called else None)
+    gathered = gather_objects(metric if metric.update_called else None, size)
     return merge([part for part in gathered if part is not None]) or metric
 
 

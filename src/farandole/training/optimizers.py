@@ -90,7 +90,7 @@ def groups(
     """
     own: dict[str | None, float] = {None: rate}
     own.update(rates or {})
-    # Those that begin later stand apart: a fused optimizer begins with all of a group at once.
+    # Frozen ones have groups of their own: a fused optimizer starts all of a group at once.
     found = {(layer, begins): Group(own[layer], []) for layer in own for begins in (False, True)}
     waiting = set(later)
     for name, parameter in network.named_parameters():
@@ -116,8 +116,8 @@ def make(
         unknown = [name for name in chosen if name not in accepted]
         if unknown:
             raise InputError(f"{kind.__name__} takes no option {unknown[0]!r}: {list(accepted)}.")
-        parted = [{"params": group.parameters, "lr": group.rate} for group in groups]
-        made = kind(parted, lr=learning_rate, **chosen)  # type: ignore[call-arg]
+        param_groups = [{"params": group.parameters, "lr": group.rate} for group in groups]
+        made = kind(param_groups, lr=learning_rate, **chosen)  # type: ignore[call-arg]
     if not isinstance(made, torch.optim.Optimizer):
         raise InputError(f"The optimizer factory returned {type(made).__name__}, not an optimizer.")
     return made

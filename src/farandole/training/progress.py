@@ -117,7 +117,7 @@ class BarProgress:
                 self._bar.console.print(f"done in {event.seconds:.1f} s: {event.reason}")
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """End the live display."""
         self._bar.stop()
 
 
@@ -141,8 +141,11 @@ def display(show: bool) -> PlainProgress | BarProgress | None:
     return BarProgress() if sys.stderr.isatty() and sys.stdout.isatty() else PlainProgress()
 
 
-class Listening:
-    """Passes what workers say to the display, to the user's observer, and the rest on."""
+class EventDispatcher:
+    """Gives events of workers to the display and to the user's observer; a context manager.
+
+    Messages that are no events go to `otherwise`.
+    """
 
     def __init__(
         self, show: bool, observer: Observer | None, otherwise: Callable[[int, object], None]
@@ -150,23 +153,23 @@ class Listening:
         self._display = display(show)
         self._observer = observer
         self._otherwise = otherwise
-        self._cautions: list[str] = []
+        self._warnings: list[str] = []
 
     def __enter__(self) -> Callable[[int, object], None]:
-        return self._hear
+        return self._dispatch
 
     def __exit__(self, *_: object) -> None:
         if self._display is not None:
             self._display.close()
-        for message in self._cautions:  # here, since a warning may be an error to the caller
+        for message in self._warnings:  # here, since a warning may be an error to the caller
             warnings.warn(message, UserWarning, stacklevel=4)
 
-    def _hear(self, rank: int, message: object) -> None:
+    def _dispatch(self, rank: int, message: object) -> None:
         if not isinstance(message, events.Event):
             self._otherwise(rank, message)
             return
-        if isinstance(message, events.Caution):
-            self._cautions.append(message.message)
+        if isinstance(message, events.WarningIssued):
+            self._warnings.append(message.message)
         if self._display is not None:
             self._display(message)
         self._observe(message)
@@ -178,6 +181,6 @@ class Listening:
             self._observer(event)
         except Exception as error:  # a plot that fails must not cost a night of training
             self._observer = None
-            self._cautions.append(
-                f"The observer raised {type(error).__name__}: {error}. It hears no more."
+            self._warnings.append(
+                f"The observer raised {type(error).__name__}: {error}. It is not called again."
             )

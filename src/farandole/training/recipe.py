@@ -72,19 +72,19 @@ class Recipe:
     sync_batch_norm: bool = False
     """Let batch normalisation see the global batch, not only a worker's part of it."""
     freeze: str | Sequence[str] | None = None
-    """Layers that don't learn, by name, and are at rest (no dropout, statistics stay); or
+    """Layers that don't learn, by name, in evaluation mode (no dropout, statistics stay); or
     "all but head": that is what the network's attribute `head` names, or its last layer."""
     unfreeze_at: int | None = None
-    """The first epoch, counted from 1, in which frozen layers learn too, with their statistics at
-    rest; None: they never do."""
+    """The first epoch, counted from 1, in which frozen layers learn too, but for their running
+    statistics; None: they never do."""
     learning_rates: Mapping[str, float] | None = None
     """Rates of layers by name, the innermost counts; all others have `learning_rate`."""
     cache_features: bool = True
     """Whether frozen layers see each row once, not once an epoch, where that gives the same."""
 
     def check(self) -> None:
-        """Raise for the first field that can't be meant."""
-        # A solver may be asked to look only: the objective of the weights it starts from.
+        """Raise for the first field that is invalid."""
+        # A solver with 0 epochs only evaluates the objective of the initial weights.
         check_integer("epochs", self.epochs, least=0 if self.solver() else 1)
         for name in ("batch_size", "accumulation"):
             check_integer(name, getattr(self, name), least=1)

@@ -35,7 +35,7 @@ def check(schedule: Any) -> None:
     )
 
 
-class Pace:
+class LearningRateScheduler:
     """Sets the learning rate before every update."""
 
     def __init__(

@@ -1,40 +1,32 @@
-"""What a worker does to train: load its shard, check it with the others, run the loop."""
+"""What a worker does to train: load its rows, check them with the others, run the loop."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
 import torch
-from torch import nn
 
-from farandole.artifact import Signature
-from farandole.data import Array, Loader, Rows, Shard, positions_among_used, split, write_shard
+from farandole.data import Shard, write_shard
 from farandole.errors import InputError
-from farandole.parallel import Span, Synchronizer, trace
-from farandole.training import events, losses, metrics
-from farandole.training.checked import Checked, check
-from farandole.training.denormals import flushed
-from farandole.training.freezing import Frozen
+from farandole.parallel import Span, trace
+from farandole.training import events, preflight
+from farandole.training.context import TrainingContext, build_context
+from farandole.training.feature_cache import cache_features
+from farandole.training.freezing import learning_layers
 from farandole.training.fullbatch import FullBatchLoop
 from farandole.training.job import Outcome, TrainingJob, peak_memory
-from farandole.training.layers import learning_layers
 from farandole.training.loop import Loop
-from farandole.training.optimizers import groups
-from farandole.training.piped import PipedStepper, check_loss
-from farandole.training.recipe import Recipe
-from farandole.training.stage import Stage
-from farandole.training.step import Passes
+from farandole.training.precision import flush_denormals
 from farandole.world import World
 
 
 def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) -> Shard:
-    """Drain this worker's rows into its shard."""
+    """Write this worker's rows to its shard."""
     # torch.optim imports this on first use, which takes over a second: do it while rows arrive.
     threading.Thread(target=import_module, args=("torch._dynamo",), daemon=True).start()
     names = job.columns.names
@@ -42,166 +34,76 @@ def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) 
 
 
 def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
-    """Train, as a member of the ring."""
+    """Train together with the other workers."""
     start = time.perf_counter()
     spans: list[Span] | None = [] if job.trace else None
     with torch.random.fork_rng(devices=[]):  # the caller's own random numbers stay as they were
         torch.manual_seed(job.recipe.seed + world.rank)
         try:
-            made = _prepare(job, world, shard)
-            prepared = time.perf_counter()
+            loop = prepare(job, world, shard)
         except InputError as refusal:
             shard.close()
             return Outcome(dict(world.seconds), refusal=refusal.with_traceback(None))
+        context, prepared = loop.context, time.perf_counter()
         try:
-            with flushed(), trace.recorded(spans):
-                progress = made.loop.run()
+            with flush_denormals(), trace.recorded(spans):
+                progress = loop.run()
                 ended = time.perf_counter()
-                state = made.sync.gather(made.network)
+                state = context.sync.gather(context.whole_network)
         finally:
             shard.close()
-            made.frozen.thaw()
-            sent = made.sync.sent
-            made.sync.close()
-    checked = prepared - start - sum(made.seconds.values())
-    seconds = {**world.seconds, "check": checked, **made.seconds, "train": ended - prepared}
+            context.frozen.unfreeze()
+            sent = context.sync.sent
+            context.sync.close()
+    caching = {"features": context.caching_seconds} if context.is_cached else {}
+    checking = prepared - start - sum(caching.values())
+    seconds = {**world.seconds, "check": checking, **caching, "train": ended - prepared}
     facts: Any = {"sent": sent, "memory": peak_memory(), "spans": spans}
     if not world.is_leader:
         return Outcome(seconds, **facts)
-    world.link.tell(events.TrainingEnded(reason=progress.reason, seconds=ended - prepared))
-    return Outcome(seconds, made.signature, state, progress, **facts)
+    context.emit(events.TrainingEnded(reason=progress.reason, seconds=ended - prepared))
+    return Outcome(seconds, context.signature, state, progress, **facts)
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    loop: Loop | FullBatchLoop
-    network: nn.Module
-    signature: Signature
-    frozen: Frozen
-    sync: Synchronizer
-    seconds: dict[str, float]
-    """Of what was more than a check."""
-
-
-def _prepare(job: TrainingJob, world: World, shard: Shard) -> _Prepared:
-    """Check what all workers have, put the parts together, and say so."""
-    checked = check(job, world, shard)
-    sync = job.strategy.attach(checked.learner.network, world, checked.example.arguments)
+def prepare(job: TrainingJob, world: World, shard: Shard) -> Loop | FullBatchLoop:
+    """Check everything, build the context, and a loop on it."""
+    trainable = cache_features(preflight.check(job, world, shard), job, world)
+    sync = job.strategy.attach(trainable.network, world, trainable.example.arguments)
     try:
-        return _build(job, world, checked, sync)
+        context = build_context(job, world, trainable, sync)
+        solver = job.recipe.solver()
+        loop = Loop(context) if solver is None else FullBatchLoop(context, solver)
+        _announce(context)
+        return loop
     except InputError as error:
         refusal = error
-    # Not while the error is on its way: a strategy would take that for a failure, whereas all
-    # workers have come to the same refusal, and are there to take leave of each other.
+    # Close it outside of `except`: inside, a strategy would take the error for this worker's
+    # failure. But all workers have come to the same refusal, and close together.
     sync.close()
     raise refusal
 
 
-def _build(job: TrainingJob, world: World, checked: Checked, sync: Synchronizer) -> _Prepared:
-    """Put a loop together, with everything that it stands on."""
-    frozen, learner, solver = checked.frozen, checked.learner, job.recipe.solver()
-    if not job.strategy.is_whole and world.size > 1:
-        frozen.parameters.clear()  # they were taken apart: nothing may hold them as they were
-    stage = _stage(job, world, checked, sync)
-    loop = Loop(stage) if solver is None else FullBatchLoop(stage, solver)
-    _announce(stage, checked.network, job.held_out)
-    return _Prepared(loop, checked.network, checked.signature, frozen, stage.sync, learner.seconds)
-
-
-def _stage(job: TrainingJob, world: World, checked: Checked, sync: Synchronizer) -> Stage:
-    """What the loop stands on: the rows parted, what learns in step with the other workers'."""
-    recipe, learner, frozen = job.recipe, checked.learner, checked.frozen
-    placement, every = job.source.placement, checked.report.rows
-    rows, validation = split(learner.shard, placement, every, recipe.seed, job.held_out)
-    counts = [*rows.sizes.tolist(), len(validation.numbers)]
-    totals = sync.reduce_sums(torch.tensor(counts, dtype=torch.float64)).long()
-    named = checked.network if job.strategy.is_whole else sync.network
-    later = frozen.parameters if recipe.unfreeze_at else ()
-    ordered = None if recipe.shuffle else _positions(learner.shard, validation, every, sync)
-    return Stage(
-        network=sync.network,
-        recipe=recipe,
-        metrics=metrics.resolve(recipe.metrics, losses.resolve(recipe.loss)),
-        world=world,
-        sync=sync,
-        stepper=_passes(checked, sync, recipe, world, int(totals[:-1].sum())),
-        batcher=learner.batcher,
-        loader=_loader(learner.shard, rows, totals[:-1], recipe, world, ordered),
-        training=rows,
-        validation=validation,
-        validation_rows=int(totals[-1]),
-        head=learner.batcher.head,
-        frozen=frozen,
-        groups=groups(named, recipe.learning_rate, recipe.learning_rates, later),
-        spent=learner.spent,
-    )
-
-
-def _loader(
-    shard: Shard,
-    rows: Rows,
-    sizes: torch.Tensor,
-    recipe: Recipe,
-    world: World,
-    positions: Array | None,
-) -> Loader:
-    return Loader(
-        shard,
-        rows,
-        sizes.numpy(),
-        rank=world.rank,
-        size=world.size,
-        batch_size=recipe.batch_size,
-        seed=recipe.seed,
-        positions=positions,
-    )
-
-
-def _passes(
-    checked: Checked, sync: Synchronizer, recipe: Recipe, world: World, rows: int
-) -> Passes:
-    learner, example = checked.learner, checked.example
-    if sync.pipeline is not None:
-        loss = losses.resolve(recipe.loss)
-        check_loss(sync.pipeline, loss, example)
-        batch = max(1, min(recipe.batch_size, rows))
-        return PipedStepper(sync.pipeline, loss, recipe.precision, world.device, batch)
-    if sync.is_joint:
-        # Real rows if there are any: zeros may be where a gradient is infinite, and 0 of that NaN.
-        own = torch.arange(min(example.rows, len(learner.shard)))
-        learner.stepper.join(learner.batcher(own) if len(own) else example)
-    return learner.stepper
-
-
-def _positions(shard: Shard, validation: Rows, rows: int, sync: Synchronizer) -> Array:
-    """Where each row stands among those to train on, over all workers."""
-
-    def reduce_sums(mine: Array) -> Array:
-        return sync.reduce_sums(torch.from_numpy(mine)).numpy()
-
-    return positions_among_used(shard.keys, shard.keys[validation.numbers], rows, reduce_sums)
-
-
-def _announce(stage: Stage, network: nn.Module, held_out: Any) -> None:
-    """The last words before step 1."""
-    rows, world, recipe = stage.loader.total, stage.world, stage.recipe
+def _announce(context: TrainingContext) -> None:
+    """The last checks and events before the first step."""
+    rows, world, recipe = context.loader.total, context.world, context.recipe
     if rows == 0:
         raise InputError(
-            f"All {stage.validation_rows:,} rows are for validation: none is left to train on."
+            f"All {context.validation_rows:,} rows are for validation: none is left to train on."
         )
-    if held_out and not stage.validates:
-        stage.tell(events.Caution(message="No row was chosen for validation, so there is none."))
+    if context.job.held_out and not context.validates:
+        message = "No row was chosen for validation, so there is none."
+        context.emit(events.WarningIssued(message=message))
     if rows < world.size:
         idle = f"at least {world.size - rows} of them have nothing to do."
-        stage.tell(
-            events.Caution(message=f"There are {rows} rows for {world.size} workers: {idle}")
-        )
+        message = f"There are {rows} rows for {world.size} workers: {idle}"
+        context.emit(events.WarningIssued(message=message))
+    network = context.whole_network
     learning = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    updates = 1 if recipe.solver() else -(-stage.loader.steps // recipe.accumulation)
-    stage.tell(
+    updates = 1 if recipe.solver() else -(-context.loader.steps // recipe.accumulation)
+    context.emit(
         events.TrainingStarted(
             rows=rows,
-            validation_rows=stage.validation_rows,
+            validation_rows=context.validation_rows,
             workers=world.size,
             epochs=recipe.epochs,
             steps_per_epoch=updates,

@@ -36,8 +36,7 @@ from farandole.testing.training_contract import (
     small_network,
     train_here,
 )
-from farandole.training.examination import storage_for
-from farandole.training.job import Outcome, TrainingJob
+from farandole.training.job import Outcome, TrainingJob, storage_for
 from farandole.training.recipe import Recipe
 from farandole.training.worker import load, work
 from farandole.world import World, current_world

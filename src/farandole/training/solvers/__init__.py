@@ -8,7 +8,7 @@ from typing import Any
 
 from farandole.errors import InputError, suggestion
 from farandole.training.solvers.base import Evaluate, Iterate, Solver
-from farandole.training.solvers.descent import GradientDescent
+from farandole.training.solvers.gradient_descent import GradientDescent
 from farandole.training.solvers.lbfgs import LBFGS
 
 __all__ = ["LBFGS", "NAMES", "Evaluate", "GradientDescent", "Iterate", "Solver", "resolve"]

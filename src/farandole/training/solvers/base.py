@@ -1,4 +1,4 @@
-"""What a full-batch solver is: it walks from point to point, and sees all rows at each of them."""
+"""Solver: what a full-batch optimizer is. It evaluates all rows at each point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Evaluate = Callable[[torch.Tensor], tuple[float, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Iterate:
-    """Where a solver stands."""
+    """A point that a solver has reached."""
 
     number: int
     """How many iterations led here; 0 is the start."""
@@ -38,7 +38,7 @@ class Solver(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise for an option that can't be meant."""
+        """Raise for an invalid option."""
         ...
 
     def iterates(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from farandole.training.solvers.base import Evaluate, Iterate, check_numbers
-from farandole.training.solvers.wolfe import Sample, SearchFailed, search
+from farandole.training.solvers.line_search import Sample, SearchFailed, search
 
 _VALUES_WATCHED = 20
 _SMALLEST_MOVE = 1e-10
@@ -36,7 +36,7 @@ class LBFGS:
     block_size: int | None = None
 
     def check(self) -> None:
-        """Raise for an option that can't be meant."""
+        """Raise for an invalid option."""
         check_numbers(self, "memory", "block_size")
         check_numbers(self, "tolerance", zero=True)
 

@@ -1,4 +1,4 @@
-"""Parting: where a network falls apart into frozen layers and a tail that learns."""
+"""Split point: where a network is split into frozen layers and the tail behind them that learns."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ _TOLERANCE = 1e-3
 """Of the same rows in batches of other sizes, relative to the largest value."""
 
 
-class Unsuitable(Exception):
-    """What reaches the tail can't be kept in place of the rows."""
+class NoSplit(Exception):
+    """The network can't be trained from cached features that a split point gives."""
 
 
 @dataclass(frozen=True)
-class Parting:
-    """A place to part a network, by the first and the last module behind it."""
+class SplitPoint:
+    """A place to split a network, by the first and the last module of its tail."""
 
     entry: nn.Module
     exit: nn.Module
     tail: nn.Module
     """All from entry to exit, as a network of its own."""
 
-    def reach(self, network: nn.Module, arguments: Arguments) -> torch.Tensor:
+    def features(self, network: nn.Module, arguments: Arguments) -> torch.Tensor:
         """What the network would give to the tail; nothing behind that is computed."""
         found = reached(network, self.entry, arguments, before=True)
         if found is NOTHING:
-            raise Unsuitable
-        return _only(*found)
+            raise NoSplit
+        return _only_tensor(*found)
 
-    def fits(self, network: nn.Module, arguments: Arguments) -> torch.Tensor:
-        """What reaches the tail, if the network does nothing but give it to the tail."""
+    def checked_features(self, network: nn.Module, arguments: Arguments) -> torch.Tensor:
+        """The features; raises NoSplit unless the network's output is the tail's output of them."""
         inputs: list[torch.Tensor] = []
         outputs: list[tuple[Any, list[int]]] = []
 
-        def enter(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-            inputs.append(_only(given, named).clone())
+        def on_entry(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+            inputs.append(_only_tensor(given, named).clone())
 
-        def leave(_: nn.Module, given: Any, output: Any) -> None:
+        def on_exit(_: nn.Module, given: Any, output: Any) -> None:
             outputs.append((output, _versions(output)))
 
         hooks = [
-            self.entry.register_forward_pre_hook(enter, with_kwargs=True),
-            self.exit.register_forward_hook(leave),
+            self.entry.register_forward_pre_hook(on_entry, with_kwargs=True),
+            self.exit.register_forward_hook(on_exit),
         ]
         try:
             output = network(*arguments)
@@ -62,42 +62,43 @@ class Parting:
             for hook in hooks:
                 hook.remove()
         if len(inputs) != 1 or len(outputs) != 1:
-            raise Unsuitable
-        # The very same tensors: an activation behind the tail may change nothing for these rows.
-        left, versions = outputs[0]
-        same = list(map(id, _parts(left))) == list(map(id, _parts(output)))
+            raise NoSplit
+        # The very same tensors: an activation behind the tail may happen not to change these rows.
+        tail_output, versions = outputs[0]
+        same = list(map(id, _parts(tail_output))) == list(map(id, _parts(output)))
         given = inputs[0].clone()
         again = self.tail(given)
         equal = all(map(torch.equal, _parts(again), _parts(output)))
-        # Nor may the tail write to what it is given: a solver gives it the kept rows themselves.
+        # Nor may the tail write to its input: a full-batch solver gives it the cache itself.
         if not (same and equal and versions == _versions(output) and given._version == 0):
-            raise Unsuitable
+            raise NoSplit
         return inputs[0]
 
 
-def partings(network: nn.Module, frozen: Frozen) -> list[Parting]:
-    """The places where frozen layers could be parted from the rest, most of them first.
+def split_points(network: nn.Module, frozen: Frozen) -> list[SplitPoint]:
+    """The places where frozen layers could be split from the rest, shortest tails first.
 
     >>> network = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
-    >>> [parting.tail for parting in partings(network, Frozen.of(network, ["0"]))][0]
+    >>> [point.tail for point in split_points(network, Frozen.of(network, ["0"]))][0]
     Linear(in_features=3, out_features=1, bias=True)
     """
-    resting = set(frozen.layers)
+    frozen_layers = set(frozen.layers)
     found = []
     for module in reversed(_chain(network)):
         layers = list(module) if type(module) is nn.Sequential else []
-        first = next((i for i, layer in enumerate(layers) if layer not in resting), 0)
+        first = next((i for i, layer in enumerate(layers) if layer not in frozen_layers), 0)
         if first:
-            found.append(Parting(layers[first], layers[-1], nn.Sequential(*layers[first:])))
+            found.append(SplitPoint(layers[first], layers[-1], nn.Sequential(*layers[first:])))
         if module is not network:
-            found.append(Parting(module, module, module))
+            found.append(SplitPoint(module, module, module))
     everything = set(network.parameters())
-    # These wait for all workers, which a worker without rows to try a parting with would not join.
-    joint = {m for m in network.modules() if isinstance(m, SynchronizedBatchNorm)} - resting
+    # These wait for all workers in each pass, and a worker without rows doesn't try a split point.
+    norms = {m for m in network.modules() if isinstance(m, SynchronizedBatchNorm)}
+    synchronized = norms - frozen_layers
     return [
-        parting
-        for parting in found
-        if everything - set(parting.tail.parameters()) and joint <= set(parting.tail.modules())
+        point
+        for point in found
+        if everything - set(point.tail.parameters()) and synchronized <= set(point.tail.modules())
     ]
 
 
@@ -112,33 +113,33 @@ def _chain(network: nn.Module) -> list[nn.Module]:
         chain.append(inner[-1])
 
 
-def holds(
-    parting: Parting, network: nn.Module, frozen: Frozen, some: Arguments, fewer: Arguments
+def check_split(
+    point: SplitPoint, network: nn.Module, frozen: Frozen, some: Arguments, fewer: Arguments
 ) -> torch.Tensor:
-    """What reaches the tail for some rows, if it may stand for them; raises Unsuitable if not.
+    """The features of some rows; raises NoSplit if they can't be kept in place of these rows.
 
-    It has to be the same in every epoch and every batch: `fewer` are the first ones of these rows.
+    They have to be the same in every epoch and every batch: `fewer` are the first of these rows.
     """
-    with _unmoved(parting, network):
+    with _no_side_effects(point, network):
         network.eval()
         with torch.no_grad():
-            kept = parting.fits(network, some)
+            features = point.checked_features(network, some)
         network.train()
-        frozen.rest()
+        frozen.set_eval_mode()
         with torch.enable_grad():
-            again = parting.reach(network, fewer)
+            again = point.features(network, fewer)
     if again.requires_grad:  # something in front of the tail learns
-        raise Unsuitable
-    if not _is_close(again, kept[: len(again)]):
-        raise Unsuitable
-    return kept
+        raise NoSplit
+    if not _is_close(again, features[: len(again)]):
+        raise NoSplit
+    return features
 
 
 @contextmanager
-def _unmoved(parting: Parting, network: nn.Module) -> Iterator[None]:
+def _no_side_effects(point: SplitPoint, network: nn.Module) -> Iterator[None]:
     """Raise if random numbers are drawn or buffers written to, and leave both as they were."""
     buffers = list(network.buffers())
-    inside = set(parting.tail.buffers())
+    tail_buffers = set(point.tail.buffers())
     copies = [buffer.clone() for buffer in buffers]
     devices = sorted({p.device.index or 0 for p in network.parameters() if p.is_cuda})
     with torch.random.fork_rng(devices=devices):
@@ -147,30 +148,32 @@ def _unmoved(parting: Parting, network: nn.Module) -> Iterator[None]:
             yield
             drawn = not all(map(torch.equal, before, _random_states(devices)))
             pairs = zip(buffers, copies, strict=True)
-            moved = any(not torch.equal(one, copy) for one, copy in pairs if one not in inside)
+            written = any(
+                not torch.equal(one, copy) for one, copy in pairs if one not in tail_buffers
+            )
         finally:
             with torch.no_grad():
                 for buffer, copy in zip(buffers, copies, strict=True):
                     buffer.copy_(copy)
-    if drawn or moved:
-        raise Unsuitable
+    if drawn or written:
+        raise NoSplit
 
 
 def _random_states(devices: Sequence[int]) -> list[torch.Tensor]:
     return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
 
 
-def _only(given: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor:
+def _only_tensor(given: tuple[Any, ...], named: dict[str, Any]) -> torch.Tensor:
     """The one tensor that a module was called with."""
     if named or len(given) != 1 or not isinstance(given[0], torch.Tensor):
-        raise Unsuitable
+        raise NoSplit
     return given[0]
 
 
 def _parts(output: Any) -> list[torch.Tensor]:
     parts = list(output) if isinstance(output, tuple | list) else [output]
     if not all(isinstance(part, torch.Tensor) for part in parts):
-        raise Unsuitable
+        raise NoSplit
     return parts
 
 

@@ -1,8 +1,7 @@
-"""Blocks of rows, as Spark ML's perceptron has them: its objective is the mean of their means.
+"""Row weights that give the objective of Spark ML's perceptron: the mean of its blocks' means.
 
-A block has so many consecutive rows of one partition of the DataFrame; what is left at the end of
-a partition is a smaller one. As a sum over rows that is a weight for each, so that it doesn't
-matter which worker a row is on.
+A block is `block_size` consecutive rows of one partition of the DataFrame; the last block of a
+partition may be smaller. Written as a weight for each row, it doesn't matter which worker has it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 
 from farandole.data import Array, Columns, Shard
-from farandole.training.examination import everybody
+from farandole.training.collectives import gather_objects
 from farandole.world import World
 
 _PARTITION_BITS = 33
@@ -23,10 +22,10 @@ _PARTITION_BITS = 33
 _WEIGHT = "__farandole_block_weight"
 
 
-def weighted_by_block(shard: Shard, columns: Columns, block_size: int, world: World) -> Columns:
-    """Give the shard a column of weights, and say so."""
+def add_block_weights(shard: Shard, columns: Columns, block_size: int, world: World) -> Columns:
+    """Add a column of weights to the shard; gives the columns with it."""
     mine = Counter(dict(zip(*_counted(shard.keys >> _PARTITION_BITS), strict=True)))
-    sizes = sum(everybody(mine, world.size), Counter[int]())
+    sizes = sum(gather_objects(mine, world.size), Counter[int]())
     shard.columns[_WEIGHT] = torch.from_numpy(row_weights(shard.keys, sizes, block_size))
     return replace(columns, weight=_WEIGHT)
 

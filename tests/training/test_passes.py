@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 from tests.training import oracle
@@ -20,15 +19,12 @@ from torch import nn
 from torch.nn import functional as F
 
 import farandole
-from farandole.artifact import Signature
-from farandole.data import Columns
-from farandole.data.shards import KEY, Storage, write_shard
 from farandole.errors import InputError
 from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
-from farandole.ragged import Ragged
 from farandole.training import losses
+from farandole.training.batches import Batch
 from farandole.training.metrics import Tally
-from farandole.training.step import Batch, Batcher, Stepper
+from farandole.training.passes import NetworkPasses
 from farandole.world import World
 
 
@@ -166,28 +162,6 @@ def test_several_answers_of_yes_or_no() -> None:
     np.testing.assert_allclose(result.predictor(table).prediction, probabilities, rtol=1e-5)
 
 
-def test_a_slice_is_the_same_batch_as_its_row_numbers() -> None:
-    table = pa.table({"x": [[1.0], [2.0, 3.0], [], [4.0]], "y": [0, 1, 0, 1], "w": [1, 2, 3, 4.0]})
-    keyed = table.append_column(KEY, pa.array(np.arange(4)))
-    shard = write_shard(keyed.to_batches(), ("x", "y", "w"), Storage(axes={"x": 1}))
-    signature = Signature(
-        features=("x",), shapes=((None,),), dtypes=("float32",), head="softmax", outputs=2
-    )
-    columns = Columns(("x",), ("y",), weight="w")
-    batcher = Batcher(shard, columns, signature, losses.resolve("cross_entropy"), [1, 3], "cpu")
-    for part, numbers in ((slice(1, 3), [1, 2]), (slice(None), [0, 1, 2, 3]), (slice(2, 2), [])):
-        one, other = batcher(part), batcher(torch.tensor(numbers, dtype=torch.int64))
-        assert one.rows == other.rows == len(numbers)
-        assert one.weight == other.weight
-        assert torch.equal(one.targets[0], other.targets[0])
-        found, expected = one.arguments[0], other.arguments[0]
-        assert isinstance(found, Ragged)
-        assert isinstance(expected, Ragged)
-        assert torch.equal(found.values, expected.values)
-        assert torch.equal(found.sizes, expected.sizes)
-    shard.close()
-
-
 @pytest.mark.parametrize(("shape", "counted"), [((4,), 0), ((4, 3, 3), 6)], ids=["row", "image"])
 def test_one_row_is_normalised_by_its_own_values_if_it_has_several(
     shape: tuple[int, ...], counted: int
@@ -223,19 +197,19 @@ def pictures(rows: int) -> Batch:
 
 def test_rows_that_stand_in_for_none_count_for_nothing() -> None:
     network = Viewed()
-    stepper = Stepper(network, losses.resolve("cross_entropy"), "float32", "cpu")
+    passes = NetworkPasses(network, losses.resolve("cross_entropy"), "float32", "cpu")
     with pytest.raises(RuntimeError, match="0 elements"):
-        stepper.learn(pictures(0), Tally({}, "softmax"))
-    stepper.join(pictures(2))
-    assert stepper.is_joint
+        passes.forward_backward(pictures(0), Tally({}, "softmax"))
+    passes.make_collective(pictures(2))
+    assert passes.is_collective
     before, tally = {n: t.clone() for n, t in network.state_dict().items()}, Tally({}, "softmax")
-    assert stepper.learn(pictures(0), tally) == (0.0, 0.0)
+    assert passes.forward_backward(pictures(0), tally) == (0.0, 0.0)
     assert all(p.grad is not None and not p.grad.any() for p in network.parameters())
     torch.testing.assert_close(dict(network.state_dict()), before, rtol=0, atol=0)
     assert all(module.training for module in network.modules())
     network.eval()
-    stepper.evaluate(pictures(0), tally)
-    loss, weight = stepper.learn(pictures(3), tally)
+    passes.evaluate(pictures(0), tally)
+    loss, weight = passes.forward_backward(pictures(3), tally)
     assert weight == 3
     assert tally.result("train", lambda sums: sums, 1)["train_loss"] == pytest.approx(loss / 3)
 
@@ -244,8 +218,8 @@ def test_norms_over_all_workers_get_no_rows_at_all() -> None:
     network = convert_sync_batch_norm(
         nn.Sequential(nn.Flatten(1), nn.BatchNorm1d(4)), World(size=2)
     ).eval()
-    stepper, seen = Stepper(network, losses.resolve("cross_entropy"), "float32", "cpu"), []
-    stepper.join(pictures(2))
+    passes, seen = NetworkPasses(network, losses.resolve("cross_entropy"), "float32", "cpu"), []
+    passes.make_collective(pictures(2))
     network.register_forward_hook(lambda module, rows, output: seen.append(len(output)))
-    stepper.evaluate(pictures(0), Tally({}, "softmax"))
+    passes.evaluate(pictures(0), Tally({}, "softmax"))
     assert seen == [0]

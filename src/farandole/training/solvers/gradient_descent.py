@@ -27,7 +27,7 @@ class GradientDescent:
     block_size: int | None = None
 
     def check(self) -> None:
-        """Raise for an option that can't be meant."""
+        """Raise for an invalid option."""
         check_numbers(self, "step", "block_size")
         check_numbers(self, "tolerance", zero=True)
 

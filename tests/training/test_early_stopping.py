@@ -9,7 +9,7 @@ from torchmetrics.regression import MeanSquaredError
 
 from farandole.errors import InputError
 from farandole.training import metrics
-from farandole.training.stopping import EarlyStopping, check_monitor, higher_is_better
+from farandole.training.early_stopping import EarlyStopping, check_monitor, higher_is_better
 
 
 @pytest.mark.parametrize(

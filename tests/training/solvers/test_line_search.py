@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from farandole.training.solvers.wolfe import Sample, SearchFailed, search
+from farandole.training.solvers.line_search import Sample, SearchFailed, search
 
 Function = Callable[[float], float]
 

@@ -10,19 +10,19 @@ import torch
 from torch import nn
 
 import farandole
-from farandole.training.denormals import flushed, is_flushing
+from farandole.training.precision import flush_denormals, flushes_denormals
 
 
 def test_what_was_set_before_is_set_again() -> None:
-    assert not is_flushing()
-    with flushed():
-        assert is_flushing()
-    assert not is_flushing()
+    assert not flushes_denormals()
+    with flush_denormals():
+        assert flushes_denormals()
+    assert not flushes_denormals()
     torch.set_flush_denormal(True)
     try:
-        with flushed():
+        with flush_denormals():
             pass
-        assert is_flushing()
+        assert flushes_denormals()
     finally:
         torch.set_flush_denormal(False)
 
@@ -33,7 +33,7 @@ def test_training_flushes(optimizer: str) -> None:
 
     def loss(output: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         if output.requires_grad:
-            seen.append(is_flushing())
+            seen.append(flushes_denormals())
         return (output[:, 0] - label).square()
 
     table = pd.DataFrame({"x": [0.0, 1.0, 2.0], "label": [0.0, 1.0, 2.0]})
@@ -41,4 +41,4 @@ def test_training_flushes(optimizer: str) -> None:
     farandole.train(nn.Linear(1, 1), table, features="x", loss=loss, epochs=2, **options)
     assert seen
     assert all(seen)
-    assert not is_flushing()
+    assert not flushes_denormals()

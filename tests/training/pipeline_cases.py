@@ -17,8 +17,7 @@ from farandole.data.source import local_source
 from farandole.networks import MLP
 from farandole.parallel import Pipeline
 from farandole.parallel.base import Strategy
-from farandole.training.examination import storage_for
-from farandole.training.job import Outcome, TrainingJob
+from farandole.training.job import Outcome, TrainingJob, storage_for
 from farandole.training.recipe import Recipe
 from farandole.training.worker import load, work
 from farandole.world import World

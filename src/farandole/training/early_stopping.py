@@ -1,13 +1,19 @@
-"""When to stop early, and which epoch was the best."""
+"""Early stopping: when to stop, which epoch was the best, and its weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
+import torch
+from torch import nn
+
 from farandole.errors import InputError
+from farandole.parallel import local_part
 from farandole.training import metrics as known_metrics
+from farandole.training.context import TrainingContext
 
 _HIGHER_IS_BETTER = {"accuracy": True, "mae": False, "mse": False}
 
@@ -97,10 +103,83 @@ class EarlyStopping:
         return better
 
     def start_over(self) -> None:
-        """Be patient again; the best epoch stays what it was."""
+        """Count epochs without improvement from 0 again; the best epoch stays what it was."""
         self._idle = 0
 
     @property
     def exhausted(self) -> bool:
         """Whether there was no improvement for too long."""
         return self._patience is not None and self._idle >= self._patience
+
+
+class BestWeights:
+    """Keeps the weights of the best epoch, or of the last one without NaN or infinity."""
+
+    def __init__(self, context: TrainingContext) -> None:
+        self._context = context
+        recipe = context.recipe
+        self._restores_best = recipe.patience is not None and recipe.restore_best
+        self.stopping = _make_stopping(context)
+        # A mask of -inf is meant so: only what was finite at the start has to stay finite.
+        tensors = _floating_tensors(context.network)
+        self._finite = {name for name, tensor in tensors if _is_finite(tensor)}
+        self._kept: dict[str, torch.Tensor] | None = None
+
+    def observe(self, row: dict[str, float]) -> None:
+        """Take note of a finished epoch, by its row of the history."""
+        is_best = self.stopping.observe(row)
+        if is_best or not self._restores_best:
+            self._kept = _copy_weights(self._context.network, self._kept)
+
+    def restore_best(self) -> None:
+        """Go back to the best epoch, if the recipe says so."""
+        if self._restores_best:
+            self.restore()
+
+    def restore(self) -> bool:
+        """Go back to the weights that are kept; False if there are none yet."""
+        if self._kept is not None:
+            self._context.network.load_state_dict(self._kept)
+        return self._kept is not None
+
+    def have_diverged(self) -> bool:
+        """Whether weights are NaN or infinite now: the last update can do that with a finite loss.
+
+        A worker may have only a part of them, so all have to call this, and get the same answer.
+        """
+        tensors = _floating_tensors(self._context.network)
+        mine = float(not all(_is_finite(t) for name, t in tensors if name in self._finite))
+        found = self._context.sync.reduce_sums(torch.tensor([mine], dtype=torch.float64))
+        return float(found) > 0
+
+
+def _make_stopping(context: TrainingContext) -> EarlyStopping:
+    recipe = context.recipe
+    check_monitor(recipe.monitor, context.metrics, context.validates)
+    monitor = recipe.monitor or ("validation_loss" if context.validates else "train_loss")
+    if recipe.patience is None:  # nothing depends on which epoch is the best
+        return EarlyStopping(monitor, None)
+    up = higher_is_better(monitor, context.metrics, recipe.monitor_mode)
+    return EarlyStopping(monitor, recipe.patience, recipe.min_delta, higher_is_better=up)
+
+
+def _floating_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, tensor in chain(network.named_parameters(), network.named_buffers()):
+        if tensor.is_floating_point():
+            yield name, tensor
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    return bool(local_part(tensor).isfinite().all())
+
+
+def _copy_weights(
+    network: nn.Module, into: dict[str, torch.Tensor] | None
+) -> dict[str, torch.Tensor]:
+    """A copy of the weights; reuses the memory of the last copy."""
+    state = network.state_dict()
+    if into is None:
+        return {name: tensor.detach().clone() for name, tensor in state.items()}
+    for name, tensor in state.items():
+        into[name].copy_(tensor)
+    return into

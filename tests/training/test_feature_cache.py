@@ -22,9 +22,9 @@ from farandole.data.drive import Drive
 from farandole.engines import inline
 from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
 from farandole.training import FeaturesCached
-from farandole.training import cached as caching
+from farandole.training import feature_cache as caching
 from farandole.training.freezing import Frozen
-from farandole.training.parting import Parting, Unsuitable, holds, partings
+from farandole.training.split_point import NoSplit, SplitPoint, check_split, split_points
 from farandole.world import World
 
 
@@ -272,7 +272,7 @@ def test_a_disk_that_would_be_full_is_left_alone(
 ) -> None:
     """Half precision is kept as float32."""
     free = SimpleNamespace(free=2 * ROWS * 8 * 4 - 1)
-    monkeypatch.setattr("farandole.training.cached.shutil.disk_usage", lambda folder: free)
+    monkeypatch.setattr("farandole.training.feature_cache.shutil.disk_usage", lambda folder: free)
     options: dict[str, Any] = {"freeze": "all but head", "epochs": 3, "precision": precision}
     with torch.backends.mkldnn.flags(enabled=False):
         assert counted(deep(nn.Linear(8, 3)), **options)[0] >= 3 * ROWS
@@ -281,7 +281,7 @@ def test_a_disk_that_would_be_full_is_left_alone(
 
 
 def test_features_much_larger_than_rows_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caching, "_MUCH", 0)
+    monkeypatch.setattr(caching, "_MOST_BYTES", 0)
     wide = nn.Sequential(Counting(4, 40), nn.Linear(40, 3))
     assert counted(wide, freeze="all but head", epochs=3)[0] >= 3 * ROWS
     wide = nn.Sequential(Counting(4, 32), nn.Linear(32, 3))
@@ -292,15 +292,15 @@ def test_workers_meet_while_they_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at its end only: one may be much slower, and one that gives up stops the others."""
     states: list[Any] = []
 
-    def everybody(value: Any, size: int) -> list[Any]:
+    def gather(value: Any, size: int) -> list[Any]:
         if isinstance(value, caching._State):
             states.append(value)
             if len(states) == 2 and alone is False:
-                return [value, caching._State.UNSUITABLE]
+                return [value, caching._State.GAVE_UP]
         return [value]
 
-    monkeypatch.setattr(caching, "everybody", everybody)
-    monkeypatch.setattr(caching, "_MEETING_SECONDS", 0)
+    monkeypatch.setattr(caching, "gather_objects", gather)
+    monkeypatch.setattr(caching, "_EXCHANGE_SECONDS", 0)
     monkeypatch.setattr("farandole.networks.gauge._BYTES", 2 * 32 * 4 * 6)  # six rows
     options: dict[str, Any] = {"freeze": "all but head", "epochs": 1}
     for alone in (True, False):
@@ -314,11 +314,11 @@ def test_workers_meet_while_they_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_norm_over_all_workers_is_not_tried_out() -> None:
     """It would wait for a worker that has no rows to try it with."""
     network = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, affine=False), nn.Linear(4, 3))
-    assert len(partings(network, Frozen.of(network, ["0"]))) == 2
+    assert len(split_points(network, Frozen.of(network, ["0"]))) == 2
     joint = convert_sync_batch_norm(network, World(size=2))
-    (only,) = partings(joint, Frozen.of(joint, ["0"]))
+    (only,) = split_points(joint, Frozen.of(joint, ["0"]))
     assert joint[1] in only.tail.modules()
-    assert len(partings(joint, Frozen.of(joint, ["0", "1"]))) == 2
+    assert len(split_points(joint, Frozen.of(joint, ["0", "1"]))) == 2
 
 
 class Writing(nn.Module):
@@ -341,10 +341,10 @@ class Writing(nn.Module):
 def test_what_is_tried_leaves_no_traces(start: float) -> None:
     network = Writing()
     network.calls.fill_(start)  # type: ignore[operator, union-attr]
-    parting = Parting(network.head, network.head, network.head)
+    point = SplitPoint(network.head, network.head, network.head)
     before = torch.get_rng_state()
-    with pytest.raises((Unsuitable, ValueError)):
-        holds(parting, network, Frozen.of(network, ["body"]), [FEATURES[:4]], [FEATURES[:2]])
+    with pytest.raises((NoSplit, ValueError)):
+        check_split(point, network, Frozen.of(network, ["body"]), [FEATURES[:4]], [FEATURES[:2]])
     assert torch.equal(torch.get_rng_state(), before)
     assert network.calls == start
 
@@ -370,12 +370,12 @@ def test_a_wish_to_stop_is_heard_before_the_first_step(monkeypatch: pytest.Monke
 
 def test_nothing_behind_the_cut_is_computed() -> None:
     network = deep(nn.Linear(8, 3))
-    parting = partings(network, Frozen.of(network, "all but head"))[0]
-    assert parting.tail is network[4]
+    point = split_points(network, Frozen.of(network, "all but head"))[0]
+    assert point.tail is network[4]
     calls: list[nn.Module] = []
     network[4].register_forward_hook(lambda module, *_: calls.append(module))
     with torch.no_grad():
-        torch.testing.assert_close(parting.reach(network, [FEATURES]), network[:4](FEATURES))
+        torch.testing.assert_close(point.features(network, [FEATURES]), network[:4](FEATURES))
     assert calls == []
     assert not network[4]._forward_pre_hooks, "no hook is left behind"
 

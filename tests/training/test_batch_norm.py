@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
-from farandole.training.norms import Norms
+from farandole.training.batch_norm import BatchNorms
 from farandole.world import World
 
 
@@ -21,20 +21,20 @@ def learned_of(norms: nn.Module) -> list[bool]:
     return [bool(mean.any()) for mean in means]
 
 
-def test_at_rest_nothing_is_learned_however_many_values_there_are() -> None:
+def test_in_evaluation_mode_nothing_is_learned_however_many_values_there_are() -> None:
     net = network()
-    with Norms(net).at_rest():
+    with BatchNorms(net).eval_mode():
         net(torch.rand(3, 2, 4, 4))
     assert learned_of(net) == [False, False]
     assert all(module.training for module in net.modules())
 
 
-def test_a_norm_that_was_at_rest_stays_so() -> None:
+def test_a_norm_that_was_in_evaluation_mode_stays_so() -> None:
     net = network()
     net[0].eval()
-    with Norms(net).at_rest():
+    with BatchNorms(net).eval_mode():
         pass
-    with Norms(net).seeing_one():
+    with BatchNorms(net).single_row():
         net(torch.rand(1, 2, 4, 4))
     assert [module.training for module in net] == [False, True, True]
     assert learned_of(net) == [False, True]
@@ -52,22 +52,22 @@ def test_a_norm_that_was_at_rest_stays_so() -> None:
 )
 def test_one_value_has_no_statistics(shape: tuple[int, ...], copies: int, learned: bool) -> None:
     norm = nn.BatchNorm1d(3)
-    with Norms(norm).seeing_one(copies):
+    with BatchNorms(norm).single_row(copies):
         assert norm(torch.rand(shape)).isfinite().all()
     assert learned_of(norm) == [learned]
 
 
 def test_no_rows_at_all() -> None:
     norm = nn.BatchNorm1d(3)
-    with Norms(norm).seeing_one():
+    with BatchNorms(norm).single_row():
         assert norm(torch.rand(0, 3)).shape == (0, 3)
     assert learned_of(norm) == [False]
 
 
 def test_norms_over_all_workers_are_left_alone() -> None:
     joint = convert_sync_batch_norm(nn.Sequential(nn.BatchNorm1d(3)), World(size=2))
-    norms = Norms(joint)
-    assert norms.are_joint
-    with norms.at_rest():
+    norms = BatchNorms(joint)
+    assert norms.are_synchronized
+    with norms.eval_mode():
         assert joint[0].training  # type: ignore[index]
-    assert not Norms(nn.BatchNorm1d(3)).are_joint
+    assert not BatchNorms(nn.BatchNorm1d(3)).are_synchronized

@@ -1,7 +1,7 @@
-"""Passes through a network that is parted by layers: all workers of a copy take each together.
+"""Passes through a pipeline: a network that is split by layers into stages, one a worker.
 
-Each worker brings its own rows. The first stage gets the features of all of them, the last one the
-labels and weights, and only that one counts.
+All workers of a replica make each pass together, and each has its own rows. The first stage gets
+the features of all of them, the last one the labels and weights, and only the last one counts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 
 from farandole.errors import InputError
 from farandole.parallel import StageRunner
+from farandole.training.batch_norm import BatchNorms
+from farandole.training.batches import Batch
 from farandole.training.losses import Loss
 from farandole.training.metrics import Tally
-from farandole.training.norms import Norms
-from farandole.training.precision import Precision
-from farandole.training.step import Batch
+from farandole.training.precision import autocast
 
 _NEEDS_ROWS = (
     "A pipeline fills up batches with rows that don't count, so it needs a loss for each row: let "
@@ -29,10 +29,10 @@ _NEEDS_ROWS = (
 
 @dataclass(frozen=True)
 class _Round:
-    """As many rows as go through at once."""
+    """As many rows as go through the pipeline at once."""
 
     count: int
-    """How many of them are new; the others only fill up, and have no weight."""
+    """How many of them are new; the others are repeated ones that only fill up, without weight."""
     features: torch.Tensor | None
     targets: list[torch.Tensor]
     weights: torch.Tensor | None
@@ -43,71 +43,71 @@ class _Round:
         return None if self.weights is None else self.weights[: self.count]
 
 
-class PipedStepper:
+class PipelinePasses:
     """Forward and backward passes of one stage, together with the other stages."""
 
-    is_joint = True
+    is_collective = True
 
     def __init__(
-        self, pipe: StageRunner, loss: Loss, precision: str, device: str, batch_size: int
+        self, runner: StageRunner, loss: Loss, precision: str, device: str, batch_size: int
     ) -> None:
-        self._pipe = pipe
+        self._runner = runner
         self._loss = loss
-        self._precision = Precision(precision, device)
+        self._precision, self._device = precision, device
         self._round: _Round | None = None
-        self._norms = Norms(pipe.module)
-        share = -(-batch_size // pipe.replicas)
-        # Copies don't get exactly the same share of each batch.
-        room = share if pipe.replicas == 1 else share + share // 8 + 1
-        pipe.setup(room, self._micro_loss, self.autocast)
+        self._norms = BatchNorms(runner.module)
+        share = -(-batch_size // runner.replicas)
+        # Replicas don't get exactly the same share of each batch.
+        room = share if runner.replicas == 1 else share + share // 8 + 1
+        runner.setup(room, self._micro_loss, self.autocast)
 
-    def learn(self, batch: Batch, tally: Tally) -> tuple[float, float]:
+    def forward_backward(self, batch: Batch, tally: Tally) -> tuple[float, float]:
         """Add the gradients of all workers' rows; loss and weight, on the last stage."""
         loss = weight = 0.0
         for some in self._rounds(batch):
             self._round = some
-            with self._normalised(some.count):
-                output, more = self._pipe.step(some.features)
+            with self._small_batch_mode(some.count):
+                output, more = self._runner.step(some.features)
             self._round = None
-            if self._pipe.is_last:
+            if self._runner.is_last:
                 loss, weight = loss + more, weight + _count(some, output, more, tally)
         return loss, weight
 
     def evaluate(self, batch: Batch, tally: Tally) -> None:
-        """Only count."""
+        """Only count loss and metrics."""
         for some in self._rounds(batch):
-            output = self._pipe.eval(some.features)
-            if self._pipe.is_last:
+            output = self._runner.eval(some.features)
+            if self._runner.is_last:
                 with torch.no_grad():
                     loss = self._summed(output, some, slice(None))
                 _count(some, output, float(loss), tally)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of forward passes."""
-        return self._precision.autocast()
+        return autocast(self._precision, self._device)
 
-    def _normalised(self, count: int) -> AbstractContextManager[None]:
-        """One row in a micro-batch is one row, however often it is there to fill that up."""
-        copies = self._pipe.capacity // self._pipe.micro_batches
-        return self._norms.seeing_one(copies) if 1 in (count, copies) else nullcontext()
+    def _small_batch_mode(self, count: int) -> AbstractContextManager[None]:
+        """A micro-batch that is one row, repeated to fill it up, has the statistics of one row."""
+        copies = self._runner.capacity // self._runner.micro_batches
+        return self._norms.single_row(copies) if 1 in (count, copies) else nullcontext()
 
     def _rounds(self, batch: Batch) -> Iterator[_Round]:
-        """The rows of all workers, as many at a time as go through; filled up with old ones."""
-        counts = self._pipe.row_counts(batch.rows)
-        total, most = sum(counts), self._pipe.capacity
+        """The rows of all workers, as many at a time as go through; the last round is filled up."""
+        counts = self._runner.row_counts(batch.rows)
+        total, most = sum(counts), self._runner.capacity
         if total == 0:
             return
         assert all(isinstance(argument, torch.Tensor) for argument in batch.arguments)
         features: Any = batch.arguments
         weights = [] if batch.weights is None else [batch.weights]
-        here = self._pipe.gather_rows(features, [*batch.targets, *weights], counts)
+        here = self._runner.gather_rows(features, [*batch.targets, *weights], counts)
         for start in range(0, total, most):
             count = min(most, total - start)
             rows = start + torch.arange(most) % count
             taken = [tensor[rows.to(tensor.device)] for tensor in here]
-            if self._pipe.is_first:
+            if self._runner.is_first:
                 yield _Round(count, taken[0], [], None)
-            elif self._pipe.is_last:
+            elif self._runner.is_last:
                 targets = taken[: len(batch.targets)]
                 yield _Round(count, None, targets, taken[-1] if weights else None)
             else:
@@ -129,15 +129,17 @@ class PipedStepper:
         return (losses * new.to(losses.dtype)).sum()
 
 
-def check_loss(pipe: StageRunner, loss: Loss, example: Batch) -> None:
+def check_loss(runner: StageRunner, loss: Loss, example: Batch) -> None:
     """Raise for a loss that gives but one number for many rows: some of them must not count."""
     if loss.callable is None:
         return
-    outputs = [torch.zeros((example.rows, *form.shape), dtype=form.dtype) for form in pipe.outputs]
+    outputs = [
+        torch.zeros((example.rows, *form.shape), dtype=form.dtype) for form in runner.outputs
+    ]
     targets = [target.cpu() for target in example.targets]
     try:
         found = loss.rows(outputs[0] if len(outputs) == 1 else tuple(outputs), targets)
-    except Exception:  # it may dislike zeros for reasons of its own
+    except Exception:  # it may refuse zeros for reasons of its own
         return
     if found.dim() == 0:
         raise InputError(_NEEDS_ROWS)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import farandole
-from farandole.training.blocks import row_weights
+from farandole.training.block_weights import row_weights
 from farandole.training.solvers import LBFGS
 
 Array = np.ndarray[Any, Any]

@@ -1,8 +1,4 @@
-"""The last look before step 1: are data, labels and network fit for each other?
-
-Each worker sees only its own rows, so what they found is put together first: every worker
-then comes to the same verdict, with counts over the whole data set.
-"""
+"""What workers report about their rows and labels before the first step."""
 
 from __future__ import annotations
 
@@ -12,17 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import torch.distributed as dist
-from torch import nn
 
-from farandole.artifact import Shape, Signature, fitted, floating_of, only_looking, zeros
-from farandole.data import BadRows, Columns, RaggedTensor, Shard, Storage
+from farandole.artifact import Shape, zeros
+from farandole.data import BadRows, Columns, RaggedTensor, Shard
 from farandole.errors import InputError
-from farandole.networks import VARYING, ragged_axes, takes_gray, wrapping_advice
+from farandole.networks import VARYING
 from farandole.ragged import Ragged
 from farandole.training.losses import Kind, Loss
-from farandole.training.step import Batch, Stepper
 
 Extremes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -45,7 +37,7 @@ class UnusableRows(InputError):
 
 
 @dataclass(frozen=True)
-class Report:
+class RowReport:
     """What one worker knows about its rows."""
 
     rows: int
@@ -56,7 +48,7 @@ class Report:
     """Of each column whose rows differ in size, those of its smallest and its largest row."""
 
     @classmethod
-    def of(cls, shard: Shard) -> Report:
+    def of(cls, shard: Shard) -> RowReport:
         """The facts of a shard; shapes are known only where there are rows."""
         if len(shard) == 0 or shard.problems:
             return cls(len(shard), {}, {}, shard.problems)
@@ -70,23 +62,14 @@ class Report:
         )
 
     def has_elements(self, name: str) -> bool:
-        """Whether rows of a column have any: without, one that varies doesn't know its shape."""
+        """Whether a column has elements: without, one of varying sizes has no known shape."""
         return name not in self.sizes or math.prod(self.sizes[name][1]) > 0
 
 
-def everybody(value: Any, size: int) -> list[Any]:
-    """The values of all workers, in rank order, on all of them."""
-    if size == 1:
-        return [value]
-    gathered: list[Any] = [None] * size
-    dist.all_gather_object(gathered, value)
-    return gathered
-
-
-def check_reports(reports: Sequence[Report], varying: str = VARYING) -> Report:
+def merge_reports(reports: Sequence[RowReport], varying: str = VARYING) -> RowReport:
     """One report for the whole data set; raises if any row can't be used.
 
-    Of sizes that differ, it says to do what `varying` says.
+    Where sizes differ, the error ends with the advice `varying`.
     """
     rows = sum(report.rows for report in reports)
     if rows == 0:
@@ -103,7 +86,7 @@ def check_reports(reports: Sequence[Report], varying: str = VARYING) -> Report:
     )
 
 
-def _agreed(name: str, reports: Sequence[Report], varying: str) -> Report:
+def _agreed(name: str, reports: Sequence[RowReport], varying: str) -> RowReport:
     """A report that knows the shape of a column, which all that know it have to share."""
     knowing = [report for report in reports if report.has_elements(name)] or reports[:1]
     wanted = knowing[0].shapes[name]
@@ -136,29 +119,7 @@ def raise_for(problems: Sequence[BadRows], varying: str = VARYING) -> None:
         raise UnusableRows(tuple(merged.values()), varying)
 
 
-def sign(
-    network: nn.Module, columns: Columns, report: Report, loss: Loss
-) -> tuple[Signature, list[int]]:
-    """Find out how the network takes these columns, by giving it rows of zeros.
-
-    Gives the signature, and how many values a row each of the network's outputs has.
-    """
-    signature = Signature(
-        features=columns.features,
-        shapes=tuple(report.shapes[name] for name in columns.features),
-        dtypes=tuple(report.dtypes[name] for name in columns.features),
-        head=loss.head,
-        outputs=1,
-        labels=columns.labels,
-        floating=floating_of(network),
-    )
-    taken, outputs = fitted(network, signature, report.sizes)
-    widths = [int(one.shape[1]) if one.dim() > 1 else 1 for one in outputs]
-    head = "sigmoids" if loss.head == "sigmoid" and widths[0] > 1 else loss.head
-    return replace(taken, outputs=widths[0], head=head), widths
-
-
-def zero_rows(report: Report, rows: int = 2) -> Shard:
+def zero_rows(report: RowReport, rows: int = 2) -> Shard:
     """Rows like those of the data set, all zero."""
     shard = Shard({}, np.arange(rows))
     for name, shape in report.shapes.items():
@@ -170,58 +131,6 @@ def zero_rows(report: Report, rows: int = 2) -> Shard:
     return shard
 
 
-def rehearse(network: nn.Module, stepper: Stepper, batch: Batch, loss: Loss) -> None:
-    """Put a batch of zeros through network and loss, and raise if they don't fit each other.
-
-    A callable may dislike zeros for reasons of its own: only what we say of it counts.
-    """
-    try:
-        with only_looking(network):
-            stepper.forward(batch)
-    except InputError:
-        raise
-    except Exception as error:
-        if loss.callable is None:
-            shapes = ", ".join(str(tuple(target.shape[1:])) for target in batch.targets)
-            raise InputError(
-                "The loss can't take the network's outputs and the labels, which have the shape "
-                f"{shapes} a row. It says: {error}"
-            ) from error
-
-
-def storage_for(network: nn.Module, columns: Columns, schema: pa.Schema) -> Storage:
-    """How the network wants its columns kept; raises if it wants what they can't be.
-
-    Its attribute `ragged_axes` says for each feature how many leading axes of a row may vary in
-    size, and `channels`, where that is 1, that images are to be gray.
-    """
-    axes = ragged_axes(network) or (0,) * len(columns.features)
-    if len(axes) != len(columns.features):
-        raise InputError(
-            f"The network's ragged_axes are for {len(axes)} feature columns: {axes}. Received "
-            f"{len(columns.features)}: {', '.join(columns.features)}"
-        )
-    if len(set(zip(columns.features, axes, strict=True))) > len(set(columns.features)):
-        raise InputError(f"One feature column can't vary in two ways: {columns.features}, {axes}")
-    _check_types(network, columns, schema, axes)
-    vary = {name: n for name, n in zip(columns.features, axes, strict=True) if n}
-    return Storage(floating_of(network), vary, takes_gray(network))
-
-
-def _check_types(
-    network: nn.Module, columns: Columns, schema: pa.Schema, axes: Sequence[int]
-) -> None:
-    try:
-        columns.check(schema, axes)
-    except InputError:
-        columns.check(schema)  # what no network takes is wrong for another reason
-        advice = wrapping_advice(network)
-        if not advice:
-            raise
-        names = ", ".join(columns.features)
-        raise InputError(f"The network can't take the feature columns {names}. {advice}") from None
-
-
 @dataclass(frozen=True)
 class LabelReport:
     """What one worker knows about its labels."""
@@ -231,10 +140,10 @@ class LabelReport:
     """The class numbers that occur in the first class label."""
 
 
-def examine_labels(
+def check_labels(
     shard: Shard, columns: Columns, loss: Loss, widths: Sequence[int], *, weighted: bool = False
 ) -> LabelReport:
-    """Check labels against the loss and the widths of outputs, and weights against sense.
+    """Check labels against the loss and the widths of outputs, and that weights aren't negative.
 
     Where classes are `weighted`, the first label has to be a class.
     """

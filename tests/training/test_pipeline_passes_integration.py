@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.piped_cases import NORMALISED, ROWS, SUBJECTS, plain, table, trained
+from tests.training.pipeline_cases import NORMALISED, ROWS, SUBJECTS, plain, table, trained
 from torch import nn
 
 import farandole
