@@ -98,7 +98,7 @@ class Synchronizer(ABC):
 
     pipeline: StageRunner | None = None
     """Runs this worker's stage, where the network is split by layers."""
-    is_joint: bool = False
+    is_collective: bool = False
     """Whether every worker has to come along in each pass, if need be with no rows at all."""
 
     def __init__(self, network: nn.Module, world: World) -> None:

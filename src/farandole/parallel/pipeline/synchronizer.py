@@ -24,7 +24,7 @@ class PipelineSynchronizer(FlatGradients):
     Loss and weight are known to last stages only, so totals are summed over everybody.
     """
 
-    is_joint = True
+    is_collective = True
 
     def __init__(
         self, runner: StageRunner, mesh: ReplicaMesh, world: World, owners: Mapping[str, int]

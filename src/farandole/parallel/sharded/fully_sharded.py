@@ -26,7 +26,7 @@ _ELEMENTWISE = (
 class FullySharded(Synchronizer):
     """A network under torch's `fully_shard`: all workers take each pass together."""
 
-    is_joint = True
+    is_collective = True
 
     def __init__(self, network: nn.Module, world: World, replicas: int, *, reshard: bool) -> None:
         super().__init__(network, world)
