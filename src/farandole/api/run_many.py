@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, print_output
-from farandole.api.trial_worker import Trial, TrialStarted, TrialsTask, load, share_rows, work
+from farandole.api.trial_worker import Trial, TrialStarted, TrialsTask, load, share_table, work
 from farandole.arguments import check_integer
 from farandole.engines import Engine, Task
 from farandole.engines import resolve as resolve_engine
@@ -105,7 +105,7 @@ def run_many(
     planned = _plan_trials(fn, trials, data, folds)
     runner = resolve_engine(engine)
     with ExitStack() as stack:
-        rows = share_rows(data, runner, stack)
+        rows = share_table(data, runner, stack)
         log = _TrialLog(planned, progress)
         while left := log.left:
             trials_task = TrialsTask(fn, tuple(left), rows, folds, seed)

@@ -58,7 +58,7 @@ class TrialStarted:
 
 
 @dataclass(frozen=True)
-class SharedRows:
+class SharedTable:
     """A file that every worker can read the rows from."""
 
     path: str
@@ -74,23 +74,23 @@ class SharedRows:
         return pa.ipc.open_file(pa.memory_map(path)).read_all()
 
 
-def share_rows(data: Any, engine: Engine, stack: ExitStack) -> SharedRows | None:
+def share_table(data: Any, engine: Engine, stack: ExitStack) -> SharedTable | None:
     """Write the rows to a file that every worker can read."""
     if data is None:
         return None
     source = local_source(data.toArrow() if _spark.is_dataframe(data) else data, shuffle=True)
     if isinstance(source, ParquetSource):
         local = "://" not in source.path
-        return SharedRows(os.path.abspath(source.path) if local else source.path, parquet=True)
+        return SharedTable(os.path.abspath(source.path) if local else source.path, parquet=True)
     assert isinstance(source, TableSource)
     if isinstance(engine, SparkEngine) and not _workers_see_local_files(engine.session):
         path = _write_named_by_content(source)
         _spark.distribute(engine.session, path)
-        return SharedRows(os.path.basename(path), distributed=True)
+        return SharedTable(os.path.basename(path), distributed=True)
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
     path = os.path.join(folder, "rows.arrow")
     source.mapped(path)
-    return SharedRows(path)
+    return SharedTable(path)
 
 
 def _workers_see_local_files(session: Any) -> bool:
@@ -127,13 +127,13 @@ class TrialsTask:
 
     fn: Callable[..., Any]
     trials: tuple[Trial, ...]
-    rows: SharedRows | None
+    rows: SharedTable | None
     folds: int | None
     seed: int
 
 
 def load(rank: int, size: int, batches: Iterator[pa.RecordBatch]) -> None:
-    """Nothing to load: `share_rows` has made the rows available."""
+    """Nothing to load: `share_table` has made the rows available."""
 
 
 def work(task: TrialsTask, world: World, _: None) -> list[Trial]:

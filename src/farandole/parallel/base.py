@@ -99,7 +99,7 @@ class Synchronizer(ABC):
     pipeline: StageRunner | None = None
     """Runs this worker's stage, where the network is split by layers."""
     is_collective: bool = False
-    """Whether every worker has to come along in each pass, if need be with no rows at all."""
+    """Whether all workers have to make each pass together, if need be with no rows at all."""
 
     def __init__(self, network: nn.Module, world: World) -> None:
         self.network = network
