@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from farandole.commands.cli import COMMANDS, EXIT_CODES, find_command
-from farandole.errors import InputError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
@@ -31,11 +30,9 @@ def test_a_call_of_the_documentation_is_understood(page: str, call: str) -> None
     _, parser = find_command(name)
     if "--help" in options:
         return
-    try:
-        parser.parse_args(options)
-    except InputError as error:  # a fragment may leave out what is required, and nothing else
-        if not str(error).startswith("Missing:"):
-            pytest.fail(f"{page}: {call}: {error}")
+    for action in parser.options.values():
+        action.required = False  # a fragment may leave it out
+    parser.parse_args(options)
 
 
 def test_the_guide_has_all_commands_and_exit_codes() -> None:

@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from farandole.arguments import check_integer
 from farandole.explain.drawing import Drawing
 
 
@@ -54,6 +55,17 @@ def write_page(path: Path, title: str, frames: Sequence[Frame], *, seconds: floa
     """Write a page, and the folders that lead to it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page_html(title, frames, seconds=seconds), encoding="utf-8")
+
+
+def check_drawable(name: str, value: object, least: int, most: int) -> None:
+    """Raise for what is not an integer from `least` to `most`.
+
+    >>> check_drawable("workers", 40, 2, 12)
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: workers must be an integer from 2 to 12, ... workers=40
+    """
+    check_integer(name, value, least, most, reason="so that it can be drawn")
 
 
 def _figure(frame: Frame) -> str:

@@ -19,8 +19,7 @@ from farandole.explain.drawing import (
     Chart,
     Drawing,
 )
-from farandole.explain.limits import check_number
-from farandole.explain.page import Frame, write_page
+from farandole.explain.page import Frame, check_drawable, write_page
 from farandole.explain.simulation import (
     BYTES,
     PartialSums,
@@ -53,9 +52,9 @@ def explain_parameter_server(
         servers: how many of them are servers too; the values are split among these.
         values: how many numbers of 4 bytes they sum.
     """
-    check_number("workers", workers, 2, _MOST_WORKERS)
-    check_number("servers", servers, 1, min(4, workers))
-    check_number("values", values, servers, 10**12)
+    check_drawable("workers", workers, 2, _MOST_WORKERS)
+    check_drawable("servers", servers, 1, min(4, workers))
+    check_drawable("values", values, servers, 10**12)
     schedule = schedules.parameter_server(workers, servers)
     history = [(None, own_parts(schedule)), *simulate(schedule, own_parts(schedule))]
     frames = [_frame(schedule, step, held, values) for step, held in history]

@@ -18,8 +18,7 @@ from farandole.explain.drawing import (
     VERMILION,
     Drawing,
 )
-from farandole.explain.limits import check_number
-from farandole.explain.page import Frame, write_page
+from farandole.explain.page import Frame, check_drawable, write_page
 from farandole.parallel import Action, pipeline_schedule
 
 SCHEDULES = (*pipeline_schedule.KINDS, "naive")
@@ -44,8 +43,8 @@ def explain_pipeline(
         micro_batches: how many parts a batch is cut into.
         schedule: "gpipe", "1f1b", or "naive": no micro-batches, one stage at a time.
     """
-    check_number("stages", stages, 2, 8)
-    check_number("micro_batches", micro_batches, 1, min(16, _PASSES - stages))
+    check_drawable("stages", stages, 2, 8)
+    check_drawable("micro_batches", micro_batches, 1, min(16, _PASSES - stages))
     check_choice("schedule", schedule, SCHEDULES)
     timeline = run_pipeline(stages, micro_batches, schedule)
     moments = [0, *sorted({timed.end for timed in timeline.actions})]

@@ -8,8 +8,7 @@ import numpy as np
 
 from farandole.explain import terminal
 from farandole.explain.chunk_grid import chunk_table, draw_grid, sent_line
-from farandole.explain.limits import check_number
-from farandole.explain.page import Frame, write_page
+from farandole.explain.page import Frame, check_drawable, write_page
 from farandole.explain.simulation import (
     PartialSums,
     as_sum,
@@ -30,8 +29,8 @@ def explain_ring(path: Path, *, workers: int = 5, values: int = 1_000_000) -> No
         workers: how many there are.
         values: how many numbers of 4 bytes they sum; they are cut into a chunk a worker.
     """
-    check_number("workers", workers, 2, 12)
-    check_number("values", values, workers, 10**12)
+    check_drawable("workers", workers, 2, 12)
+    check_drawable("values", values, workers, 10**12)
     schedule = schedules.ring(workers)
     history = [(None, own_parts(schedule)), *simulate(schedule, own_parts(schedule))]
     frames = ring_frames(schedule, history, values)

@@ -21,8 +21,7 @@ from farandole.explain.drawing import (
     WHITE,
     Drawing,
 )
-from farandole.explain.limits import check_number
-from farandole.explain.page import Frame, write_page
+from farandole.explain.page import Frame, check_drawable, write_page
 from farandole.explain.simulation import (
     PartialSums,
     Words,
@@ -77,8 +76,8 @@ def explain_sharding(path: Path, *, workers: int = 4, values: int = 1_000_000) -
         workers: how many share a network.
         values: how many parameters it has, 4 bytes each.
     """
-    check_number("workers", workers, 2, 12)
-    check_number("values", values, workers, 10**12)
+    check_drawable("workers", workers, 2, 12)
+    check_drawable("values", values, workers, 10**12)
     scenes = list(_scenes(workers))
     kept = memory_frames(workers, values)
     frames = [*kept, *_layer_frames(scenes, workers, values)]
