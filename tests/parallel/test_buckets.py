@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from farandole.parallel.base import Totals
-from farandole.parallel.buckets import cut
+from farandole.parallel.buckets import gradients_per_bucket
 from farandole.parallel.flat_gradients import FlatGradients
 from farandole.parallel.summation import TorchSummation
 from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
@@ -66,10 +66,10 @@ def _check(sync: FlatGradients, rows: torch.Tensor) -> None:
 
 
 def test_buckets_are_full_in_the_order_of_gradients() -> None:
-    assert cut([100], most=10) == [1]
-    assert cut([3, 3, 3, 3], most=6, first=1) == [1, 2, 1]
-    assert cut([], most=6) == []
-    assert sum(cut(list(range(100)), most=77)) == 100
+    assert gradients_per_bucket([100], most=10) == [1]
+    assert gradients_per_bucket([3, 3, 3, 3], most=6, first=1) == [1, 2, 1]
+    assert gradients_per_bucket([], most=6) == []
+    assert sum(gradients_per_bucket(list(range(100)), most=77)) == 100
 
 
 def test_sums_start_in_the_backward_pass_and_give_the_mean() -> None:

@@ -138,7 +138,7 @@ class Synchronizer(ABC):
         """End an epoch with the same parameters and running statistics on all workers.
 
         Of statistics (batch normalisation), each counts by the rows it has seen: a worker without
-        any knows nothing. Modules in evaluation mode have learned nothing, and keep theirs to the
+        any doesn't count. Modules in evaluation mode haven't changed, and keep theirs to the
         last bit.
         """
         average_buffers(self.network, self.world, rows)
@@ -199,8 +199,8 @@ def average_buffers(
     network: nn.Module, world: World, rows: int, group: dist.ProcessGroup | None = None
 ) -> None:
     """Average floating-point buffers by rows; of counters, everybody takes the highest."""
-    awake = [module for module in network.modules() if module.training]
-    buffers = list(dict.fromkeys(b for module in awake for b in module.buffers(recurse=False)))
+    training = [module for module in network.modules() if module.training]
+    buffers = list(dict.fromkeys(b for module in training for b in module.buffers(recurse=False)))
     if world.size == 1 or not buffers:
         return
     for buffer in buffers:

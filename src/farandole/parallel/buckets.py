@@ -26,14 +26,14 @@ class Bucket:
     """Whether totals come with it, so that it has to wait for them."""
 
 
-def cut(lengths: Sequence[int], most: int, first: int = FIRST_BYTES) -> list[int]:
+def gradients_per_bucket(lengths: Sequence[int], most: int, first: int = FIRST_BYTES) -> list[int]:
     """How many gradients of so many bytes go to each bucket, in their order.
 
     A bucket is full once it has `most` bytes, the first one `first` if that is less.
 
-    >>> cut([4, 4, 4, 20, 2, 2], most=10, first=4)
+    >>> gradients_per_bucket([4, 4, 4, 20, 2, 2], most=10, first=4)
     [1, 3, 2]
-    >>> cut([1, 1, 1], most=10)
+    >>> gradients_per_bucket([1, 1, 1], most=10)
     [3]
     """
     counts, count, size, limit = [], 0, 0, min(first, most)

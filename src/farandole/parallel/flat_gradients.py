@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from farandole.parallel.base import Synchronizer, Totals, trainable
-from farandole.parallel.buckets import Bucket, Buckets, cut
+from farandole.parallel.buckets import Bucket, Buckets, gradients_per_bucket
 from farandole.parallel.summation import Summation, TorchSummation
 from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.parallel.trace import span
@@ -133,7 +133,7 @@ def _lay_out(group: Sequence[nn.Parameter], summation: Summation) -> torch.Tenso
 def _cut_buckets(
     flat: torch.Tensor, parameters: Sequence[nn.Parameter], most: int
 ) -> Iterator[Bucket]:
-    counts = cut([parameter.nbytes for parameter in parameters], most) or [0]
+    counts = gradients_per_bucket([parameter.nbytes for parameter in parameters], most) or [0]
     rest, number = flat, 0
     for count in counts[:-1]:
         members = parameters[number : number + count]

@@ -70,7 +70,7 @@ class TorchSummation:
         return work
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Forget the group."""
         self._group = None
 
     def _count(self, flat: torch.Tensor) -> None:

@@ -42,7 +42,7 @@ def _replaced(module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:
 class SynchronizedBatchNorm(_BatchNorm):
     """Batch normalisation whose mean and variance are those of the global batch.
 
-    Every worker has to come along in each training step, if need be with no rows at all.
+    Every worker has to take part in each training step, if need be with no rows at all.
     """
 
     @classmethod

@@ -2,11 +2,11 @@
 
 from farandole.planning.auto import choose
 from farandole.planning.cluster import Cluster
+from farandole.planning.network import find as find_network
 from farandole.planning.plan import Plan, plan
 from farandole.planning.profile import Layer, Profile
 from farandole.planning.recommendation import Recommendation
 from farandole.planning.report import closing, require_matplotlib, tables
-from farandole.planning.subject import find as find_network
 
 __all__ = [
     "Cluster",

@@ -92,7 +92,7 @@ def asynchronous_servers(scenario: Scenario) -> int:
 
 
 def asynchronous_servers_cost(scenario: Scenario) -> StepCost:
-    """Servers beside the first workers; each answers whoever comes."""
+    """Servers beside the first workers; each answers whoever asks."""
     count = asynchronous_servers(scenario)
     seconds = scenario.profile.seconds
     if scenario.workers > 1:
@@ -184,7 +184,7 @@ def overlapped_gather(
         by: how long gathering and parting take.
         width: bytes of a value.
         late: how much longer the slowest worker takes for everything.
-        again: whether parameters are let go of, and gathered for the backward pass too (stage 3).
+        again: whether parameters are freed, and gathered for the backward pass too (stage 3).
     """
     link = began = done = 0.0
     for bucket in reversed(buckets):

@@ -39,14 +39,14 @@ def measure(network: nn.Module, arguments: Sequence[Any], rows: int) -> Profile:
     >>> [(layer.name, layer.parameters) for layer in profile.layers], profile.seconds > 0
     ([('0', 36), ('2', 10)], True)
     """
-    subject = copy.deepcopy(network).train()
-    move = _adam(_trainable(subject))
+    trial = copy.deepcopy(network).train()
+    move = _adam(_trainable(trial))
     with _one_thread(), torch.random.fork_rng(devices=[]):
         passes = [
-            time_layers(subject, arguments, time.perf_counter) for _ in range(_WARM_UPS + _REPEATS)
+            time_layers(trial, arguments, time.perf_counter) for _ in range(_WARM_UPS + _REPEATS)
         ][_WARM_UPS:]
         moved = [_seconds(move) for _ in range(_WARM_UPS + _REPEATS)][_WARM_UPS:]
-    profiles = [_profile(subject, timings, rows) for timings in passes]
+    profiles = [_profile(trial, timings, rows) for timings in passes]
     middle = sorted(profiles, key=lambda profile: profile.seconds)[_REPEATS // 2]
     return replace(middle, optimizer=statistics.median(moved))
 
@@ -68,10 +68,10 @@ def estimate(network: nn.Module, arguments: Sequence[Any], rows: int, seconds: f
     given = [value.to("meta") if isinstance(value, torch.Tensor) else value for value in arguments]
     is_plain = all(isinstance(value, torch.Tensor) for value in arguments)
     # Rows of different sizes have to be looked at, so there the values have to be real.
-    subject = copy.deepcopy(network).to("meta" if is_plain else "cpu").train()
+    trial = copy.deepcopy(network).to("meta" if is_plain else "cpu").train()
     with FlopCounterMode(display=False) as counter:
-        timings = time_layers(subject, given if is_plain else arguments, lambda: _flops(counter))
-    profile = _profile(subject, timings, rows)
+        timings = time_layers(trial, given if is_plain else arguments, lambda: _flops(counter))
+    profile = _profile(trial, timings, rows)
     if profile.seconds == 0:
         raise InputError("No operations could be counted. Leave step_time out to measure here.")
     return profile.scaled(seconds)

@@ -20,11 +20,11 @@ from farandole.planning.cluster import Cluster
 from farandole.planning.data_parallel import allreduce
 from farandole.planning.measure import estimate, measure
 from farandole.planning.memory import widths
+from farandole.planning.network import find, rows_of
 from farandole.planning.profile import Profile
 from farandole.planning.recommendation import Recommendation, recommend
 from farandole.planning.scenario import Scenario
 from farandole.planning.strategies import STRATEGIES, reason_refused, strategy_for
-from farandole.planning.subject import find, rows_of
 
 _BATCH = 64
 
@@ -170,11 +170,11 @@ def profile_of(
         if network.seconds <= 0:
             raise InputError("The Profile's layers take no time. Give forward= and backward=.")
         return None, network if seconds is None else network.scaled(seconds)
-    subject = find(network)
-    arguments = rows_of(subject, batch, shape)
+    loaded = find(network)
+    arguments = rows_of(loaded, batch, shape)
     if seconds is None:
-        return subject.network, measure(subject.network, arguments, batch)
-    return subject.network, estimate(subject.network, arguments, batch, seconds)
+        return loaded.network, measure(loaded.network, arguments, batch)
+    return loaded.network, estimate(loaded.network, arguments, batch, seconds)
 
 
 def _rows(

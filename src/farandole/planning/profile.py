@@ -123,7 +123,7 @@ class Profile(Layers):
         found: list[Bucket] = []
         backwards, start, ready = list(reversed(self.layers)), 0, 0.0
         lengths = [int(layer.parameters * width) for layer in backwards]
-        for count in buckets.cut(lengths, int(most), int(first)):
+        for count in buckets.gradients_per_bucket(lengths, int(most), int(first)):
             own = backwards[start : start + count]
             backward = sum(layer.backward for layer in own)
             start, ready = start + count, ready + backward

@@ -57,8 +57,8 @@ class StageRunner:
         self,
         module: StageModule,
         mesh: ReplicaMesh,
-        taken: RowSpec,
-        given: Sequence[RowSpec],
+        input_spec: RowSpec,
+        output_specs: Sequence[RowSpec],
         outputs: Sequence[RowSpec],
         *,
         micro_batches: int,
@@ -75,12 +75,12 @@ class StageRunner:
         self.replicas = mesh.replicas
         self.micro_batches = micro_batches
         self._mesh = mesh
-        self._taken, self._given = taken, given
+        self._input, self._output = input_spec, output_specs
         self._schedule = schedule
         self._device = torch.device(device)
         self._micro_rows = 0
-        self._training: Any = None
-        self._applying: Any = None
+        self._train_schedule: Any = None
+        self._eval_schedule: Any = None
 
     @property
     def capacity(self) -> int:
@@ -97,8 +97,8 @@ class StageRunner:
         self.module.set_precision(precision)
         stage = self._stage()
         kind = SCHEDULES[self._schedule]
-        self._training = kind(stage, self.micro_batches, loss, scale_grads=False)
-        self._applying = SCHEDULES["gpipe"](stage, self.micro_batches)
+        self._train_schedule = kind(stage, self.micro_batches, loss, scale_grads=False)
+        self._eval_schedule = SCHEDULES["gpipe"](stage, self.micro_batches)
 
     def _stage(self) -> Any:
         """torch's own. Shapes are given: to find them out, it would put rows through the layers."""
@@ -110,8 +110,8 @@ class StageRunner:
             mesh.index,
             mesh.inner,
             self._device,
-            input_args=(self._taken.rows(count, learns=not self.is_first),),
-            output_args=tuple(spec.rows(count, learns=True) for spec in self._given),
+            input_args=(self._input.rows(count, learns=not self.is_first),),
+            output_args=tuple(spec.rows(count, learns=True) for spec in self._output),
             group=mesh.group,
         )
 
@@ -162,26 +162,28 @@ class StageRunner:
 
     def step(self, rows: torch.Tensor | None) -> tuple[Any, float]:
         """Put `capacity` rows through and back; outputs and summed loss, on the last stage."""
-        self.sent += self._handed_on + (0 if self.is_first else self._taken.nbytes(self.capacity))
+        self.sent += self._output_bytes + (
+            0 if self.is_first else self._input.nbytes(self.capacity)
+        )
         if not self.is_last:
-            self._training.step(*([] if rows is None else [rows]))
+            self._train_schedule.step(*([] if rows is None else [rows]))
             return None, 0.0
         losses: list[torch.Tensor] = []
         numbers = torch.arange(self.capacity, device=self._device)
-        output = self._training.step(target=numbers, losses=losses)
+        output = self._train_schedule.step(target=numbers, losses=losses)
         return output, float(torch.stack(losses).detach().sum())
 
     def eval(self, rows: torch.Tensor | None) -> Any:
         """Put `capacity` rows through; outputs, on the last stage."""
-        self.sent += self._handed_on
+        self.sent += self._output_bytes
         with torch.no_grad():
-            return self._applying.step(*([] if rows is None else [rows]))
+            return self._eval_schedule.step(*([] if rows is None else [rows]))
 
     @property
-    def _handed_on(self) -> int:
+    def _output_bytes(self) -> int:
         """Bytes that go to the next stage."""
-        return 0 if self.is_last else sum(spec.nbytes(self.capacity) for spec in self._given)
+        return 0 if self.is_last else sum(spec.nbytes(self.capacity) for spec in self._output)
 
     def close(self) -> None:
         """Let go of torch's objects: they hold the ring."""
-        self._training = self._applying = None
+        self._train_schedule = self._eval_schedule = None

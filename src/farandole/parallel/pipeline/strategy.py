@@ -89,7 +89,7 @@ class Pipeline:
     def attach_replicated(
         self, network: nn.Module, world: World, example: Sequence[Any] = (), *, replicas: int
     ) -> Synchronizer:
-        """The same with several copies of the network, each on neighbours of its own."""
+        """The same with several copies of the network, each on workers of its own."""
         workers = world.size // replicas
         self.check(network, workers)
         broadcast_state(network, world)

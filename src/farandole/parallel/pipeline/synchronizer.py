@@ -37,7 +37,7 @@ class PipelineSynchronizer(FlatGradients):
 
     @property
     def sent(self) -> int:
-        """Gradients to other copies, and rows, activations and their gradients to neighbours."""
+        """Gradients to other copies, and rows, activations and their gradients to other stages."""
         assert self.pipeline is not None
         return self._summation.sent + self.pipeline.sent
 

@@ -1,4 +1,4 @@
-"""Asynchronous training: servers own the parameters; workers bring gradients when they have them.
+"""Asynchronous training: servers own the parameters; workers send gradients when they have them.
 
 Nobody waits for the slowest, until that one is `staleness` updates behind.
 """

@@ -1,4 +1,4 @@
-"""FullySharded: one worker's part of each parameter, whole only while a layer is at work."""
+"""FullySharded: one worker's part of each parameter, gathered only while a layer computes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FullySharded(Synchronizer):
         self._group: dist.ProcessGroup | None = mesh.get_group("shard")
         self._made = mesh.get_all_groups() if replicas > 1 else []
         self._units = _shard(network, mesh, reshard=reshard)
-        # While a layer is at work, it has other parameters than these.
+        # While a layer computes, it has other parameters than these.
         self._parameters = [p for p in network.parameters() if p.requires_grad]
         self._steps = LocalShardSteps()
         self._hook = network.register_forward_pre_hook(self._before_pass, prepend=True)

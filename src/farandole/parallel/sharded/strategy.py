@@ -25,7 +25,7 @@ class Sharded:
 
     Args:
         stage: what is split. 1: optimizer state. 2: gradients too. 3: parameters too; each layer's
-            are gathered when it is their turn, forward and backward, and let go of again.
+            are gathered when it is their turn, forward and backward, and freed again.
 
     Stages 2 and 3 are torch's `fully_shard`. With accumulation they keep whole gradients between
     the passes of an update, so that they are summed only once.

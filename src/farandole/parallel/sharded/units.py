@@ -77,7 +77,7 @@ class Traffic:
     forward: int
     """Bytes to gather everything."""
     backward: int
-    """Bytes to gather again what was let go of, where a gradient passes through."""
+    """Bytes to gather again what was freed, where a gradient passes through."""
     wasted: int
     """Bytes of a layer that is gathered in vain, backward after a pass without gradients."""
     reduction: int
@@ -119,7 +119,7 @@ class Traffic:
         self._had_forward_only = False
 
     def count_reshard(self) -> None:
-        """Everything was let go of."""
+        """Everything gathered was freed."""
         self._is_whole = False
 
     def _gather(self) -> None:
