@@ -16,10 +16,10 @@ from pyspark.ml.linalg import DenseVector, Vectors
 from farandole.data.columns import BadRows
 from farandole.errors import InputError
 from farandole.spark import classification as ours
+from farandole.spark.classification_summary import MultilayerPerceptronClassificationTrainingSummary
+from farandole.spark.input_errors import in_sparks_words
 from farandole.spark.perceptron import objective_history, perceptron, weight_count
 from farandole.spark.regression import MultilayerPerceptronRegressor
-from farandole.spark.summary import MultilayerPerceptronClassificationTrainingSummary
-from farandole.spark.wording import in_sparks_words
 from farandole.training import UnusableRows
 
 Classifier = ours.MultilayerPerceptronClassifier

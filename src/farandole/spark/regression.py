@@ -20,16 +20,14 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
-    SOLVER_ROWS,
+    SOLVER_PARAMS,
     PerceptronParams,
     as_vector,
     fit_perceptron,
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.perceptron_model import PerceptronModel
-from farandole.spark.prediction import value_outputs
-from farandole.spark.wording import in_sparks_words
-from farandole.training import UnusableRows
+from farandole.spark.prediction_columns import value_outputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,7 +84,7 @@ class MultilayerPerceptronRegressionModel(
         return self.with_outputs(dataset, self.sign(head="identity"), outputs)
 
 
-@declare(SOLVER_ROWS)
+@declare(SOLVER_PARAMS)
 class MultilayerPerceptronRegressor(
     _RegressorParams, Predictor[Any], MLWritable, MLReadable["MultilayerPerceptronRegressor"]
 ):
@@ -112,16 +110,7 @@ class MultilayerPerceptronRegressor(
 
     def _fit(self, dataset: DataFrame) -> MultilayerPerceptronRegressionModel:
         self.check_params()
-        try:
-            result = fit_perceptron(self, dataset, "mse")
-        except UnusableRows as error:
-            raise in_sparks_words(
-                error,
-                features=self.getOrDefault("featuresCol"),
-                label=self.getOrDefault("labelCol"),
-                weight=self.value_of("weightCol"),
-                classes=None,
-            ) from None
+        result = fit_perceptron(self, dataset, "mse")
         model = MultilayerPerceptronRegressionModel.of(result)
         model._resetUid(self.uid)
         return self._copyValues(model)
