@@ -79,8 +79,7 @@ class PredictUdf:
         application = self.distributed(session)
 
         def predict(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-            columns = (batch if isinstance(batch, tuple) else (batch,) for batch in batches)
-            return loaded(application).stream(columns, _spark.task_place())
+            return loaded(application).stream(map(_columns_of, batches), _spark.task_place())
 
         return arrow_udf(predict, self.returns)
 
@@ -200,7 +199,7 @@ class PredictUdf:
         application = self.distributed()
 
         def predict(batches: Iterator[Any]) -> Iterator[Any]:
-            given = (batch if isinstance(batch, tuple) else (batch,) for batch in batches)
+            given = map(_columns_of, batches)
             return answers_for_each(loaded(application), given, _spark.task_place())
 
         given, gives = (GenericAlias(Iterator, (one,)) for one in (hint, self._answer_hint))
@@ -232,3 +231,8 @@ class PredictUdf:
 def loaded(application: PackedApplication) -> Application:
     """The application in the Python worker that runs it, loaded once for all batches of a task."""
     return application.load(_spark.distributed_path, _spark.task_device())
+
+
+def _columns_of(batch: Any) -> tuple[Any, ...]:
+    """A batch's columns; where there is only one, Spark gives it without a tuple."""
+    return batch if isinstance(batch, tuple) else (batch,)

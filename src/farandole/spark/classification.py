@@ -35,7 +35,7 @@ from farandole.spark.perceptron import (
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.perceptron_model import PerceptronModel
-from farandole.spark.prediction_columns import class_outputs
+from farandole.spark.prediction_columns import classifier_outputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,7 +111,7 @@ class MultilayerPerceptronClassificationModel(
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         raw, probability = self.getRawPredictionCol(), self.getProbabilityCol()
-        outputs = class_outputs(raw, probability, self.getPredictionCol(), self.numClasses)
+        outputs = classifier_outputs(raw, probability, self.getPredictionCol(), self.numClasses)
         return self.with_outputs(dataset, self._signature(), outputs)
 
     def _evaluated(self, dataset: DataFrame) -> tuple[DataFrame, str, str, str]:
@@ -124,13 +124,13 @@ class MultilayerPerceptronClassificationModel(
 
     def _one(self, value: Vector) -> Prediction:
         row = np.asarray(value.toArray() if hasattr(value, "toArray") else value, np.float64)
-        predictor, _ = self.applied(self._signature())
+        predictor, _ = self.prepared(self._signature())
         return predictor.predict_columns([row[None, :]])
 
     def _signature(self) -> Signature:
         check_thresholds(self)
         thresholds = tuple(self.getThresholds()) if self.isSet("thresholds") else ()
-        return self.sign(head="softmax", thresholds=thresholds)
+        return self.make_signature(head="softmax", thresholds=thresholds)
 
 
 @declare(SOLVER_PARAMS)

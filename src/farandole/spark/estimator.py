@@ -24,9 +24,9 @@ from farandole.spark.io import (
 )
 from farandole.spark.params import EstimatorParams, ModelParams, set_checked
 from farandole.spark.prediction_columns import (
-    Output,
-    class_outputs,
-    value_outputs,
+    PredictionColumn,
+    classifier_outputs,
+    regressor_outputs,
     with_predictions,
 )
 from farandole.training import losses
@@ -96,15 +96,15 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         features = self.chosen_features()
         return with_predictions(dataset, features, self._application, self._outputs())
 
-    def _outputs(self) -> list[Output]:
+    def _outputs(self) -> list[PredictionColumn]:
         signature, prediction = self.signature, self.getOrDefault("predictionCol")
         if not signature.is_classifier:
-            return value_outputs(prediction, signature.outputs)
+            return regressor_outputs(prediction, signature.outputs)
         raw, probability = (
             self.getOrDefault("rawPredictionCol"),
             self.getOrDefault("probabilityCol"),
         )
-        return class_outputs(raw, probability, prediction, signature.num_classes)
+        return classifier_outputs(raw, probability, prediction, signature.num_classes)
 
     def write(self) -> MLWriter:
         """A writer of a folder of safetensors and JSON."""

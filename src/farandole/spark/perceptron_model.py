@@ -23,7 +23,7 @@ from farandole.spark.perceptron import (
     perceptron,
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
-from farandole.spark.prediction_columns import Output, with_predictions
+from farandole.spark.prediction_columns import PredictionColumn, with_predictions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,7 +97,7 @@ class PerceptronModel(PerceptronParams, MLWritable):
         """A reader that runs no code from the folder."""
         return PerceptronReader(cls, holds_weights=True)
 
-    def sign(self, **options: Any) -> Signature:
+    def make_signature(self, **options: Any) -> Signature:
         """What the network takes and gives, in double precision."""
         return Signature(
             features=(self.getOrDefault("featuresCol"),),
@@ -110,14 +110,14 @@ class PerceptronModel(PerceptronParams, MLWritable):
         )
 
     def with_outputs(
-        self, dataset: DataFrame, signature: Signature, outputs: list[Output]
+        self, dataset: DataFrame, signature: Signature, outputs: list[PredictionColumn]
     ) -> DataFrame:
         """The DataFrame with columns of predictions."""
         check_new_columns(dataset, [output.name for output in outputs])
-        _, application = self.applied(signature)
+        _, application = self.prepared(signature)
         return with_predictions(dataset, list(signature.features), application, outputs)
 
-    def applied(self, signature: Signature) -> tuple[Predictor, PackedApplication]:
+    def prepared(self, signature: Signature) -> tuple[Predictor, PackedApplication]:
         """The network ready to predict, here and elsewhere: made once for each way to do so."""
         way = (signature, self.chosen_activation, tuple(self.getOrDefault("layers")))
         if self._ready is None or self._ready[0] != way:

@@ -17,7 +17,7 @@ _STRUCT = "__farandole_prediction"
 
 
 @dataclass(frozen=True)
-class Output:
+class PredictionColumn:
     """One column to add."""
 
     name: str
@@ -37,27 +37,29 @@ class Output:
         return value.alias(self.name, metadata={"ml_attr": self.attributes})
 
 
-def class_outputs(raw: str, probability: str, prediction: str, classes: int) -> list[Output]:
+def classifier_outputs(
+    raw: str, probability: str, prediction: str, classes: int
+) -> list[PredictionColumn]:
     """What a classifier adds."""
     group = {"num_attrs": classes}
     return [
-        Output(raw, RAW, group),
-        Output(probability, PROBABILITY, group),
-        Output(prediction, PREDICTION, {"type": "nominal", "num_vals": classes}),
+        PredictionColumn(raw, RAW, group),
+        PredictionColumn(probability, PROBABILITY, group),
+        PredictionColumn(prediction, PREDICTION, {"type": "nominal", "num_vals": classes}),
     ]
 
 
-def value_outputs(prediction: str, values: int) -> list[Output]:
+def regressor_outputs(prediction: str, values: int) -> list[PredictionColumn]:
     """What a regression adds."""
     attributes = {"num_attrs": values} if values > 1 else {"type": "numeric", "name": prediction}
-    return [Output(prediction, PREDICTION, attributes)]
+    return [PredictionColumn(prediction, PREDICTION, attributes)]
 
 
 def with_predictions(
     dataset: DataFrame,
     features: Sequence[str],
     application: PackedApplication,
-    outputs: Sequence[Output],
+    outputs: Sequence[PredictionColumn],
 ) -> DataFrame:
     """The DataFrame with the columns of a network's predictions, whose answer is "all"."""
     Columns(tuple(features)).check(_spark.arrow_schema(dataset))

@@ -27,7 +27,7 @@ from farandole.spark.perceptron import (
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.perceptron_model import PerceptronModel
-from farandole.spark.prediction_columns import value_outputs
+from farandole.spark.prediction_columns import regressor_outputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,14 +74,14 @@ class MultilayerPerceptronRegressionModel(
 
     def predict(self, value: Vector) -> Any:
         """The value of one row: a number, or a vector where there are several."""
-        predictor, _ = self.applied(self.sign(head="identity"))
+        predictor, _ = self.prepared(self.make_signature(head="identity"))
         row = np.asarray(value.toArray(), np.float64)
         found = predictor.predict_columns([row[None, :]]).raw[0]
         return float(found[0]) if len(found) == 1 else as_vector(found)
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        outputs = value_outputs(self.getOrDefault("predictionCol"), self.getLayers()[-1])
-        return self.with_outputs(dataset, self.sign(head="identity"), outputs)
+        outputs = regressor_outputs(self.getOrDefault("predictionCol"), self.getLayers()[-1])
+        return self.with_outputs(dataset, self.make_signature(head="identity"), outputs)
 
 
 @declare(SOLVER_PARAMS)
