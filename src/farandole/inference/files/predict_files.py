@@ -1,7 +1,7 @@
 """predict: a network applied to files, without Spark and without holding them in memory.
 
 Two threads read ahead, some compute, and the caller's writes what they give in the order of the
-input. A few pieces of some megabytes are under way at any time.
+input. A few batches of some megabytes are under way at any time.
 """
 
 from __future__ import annotations
