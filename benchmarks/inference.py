@@ -143,7 +143,7 @@ def drained() -> Any:
 
 
 def ours(network: nn.Module) -> Any:
-    return farandole.predict_udf(network, output="class")
+    return farandole.predict_udf(network, answer="class")
 
 
 def sink(frame: Any) -> None:

@@ -32,7 +32,7 @@ model = estimator.fit(flowers)
 names = [str(name) for name in data.target_names]
 
 # A column.
-best = farandole.predict_udf(model, output="topk", k=2, labels=names)
+best = farandole.predict_udf(model, answer="topk", k=2, labels=names)
 flowers.select("label", best("features").alias("best")).show(3, truncate=False)
 
 # A function of SQL.

@@ -22,7 +22,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "farandole"
 
 ROWS = (
     ("errors",),
-    ("arguments", "ragged", "system_memory"),
+    ("arguments", "progress", "ragged", "system_memory"),
     ("world", "networks", "_spark"),
     ("artifact",),  # rebuilds networks by name
     ("data", "engines", "parallel"),
@@ -52,7 +52,7 @@ PYSPARK = (
     "engines/spark.py",
     "data/source*.py",
     "data/spark*.py",
-    "inference/forms.py",
+    "inference/udf_forms.py",
     "inference/udf.py",
     "spark/*",
     "testing/*",

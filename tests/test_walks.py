@@ -46,4 +46,5 @@ def test_a_walk_is_short_and_true(title: str) -> None:
 
 
 def test_there_are_walks() -> None:
-    assert {"The walk of a row", "The walk of a gradient"} <= set(walks())
+    wanted = {f"The walk of a {thing}" for thing in ("row", "gradient", "prediction")}
+    assert wanted <= set(walks())

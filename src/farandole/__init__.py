@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from farandole.api.run import run as run
     from farandole.api.run_many import run_many as run_many
     from farandole.api.train import train as train
+    from farandole.inference import load as load
     from farandole.inference import predict as predict
     from farandole.inference import predict_by_group as predict_by_group
     from farandole.inference import predict_udf as predict_udf
@@ -31,6 +32,7 @@ _HOMES = {
     "run": "farandole.api",
     "run_many": "farandole.api",
     "train": "farandole.api",
+    "load": "farandole.inference",
     "predict": "farandole.inference",
     "predict_by_group": "farandole.inference",
     "predict_udf": "farandole.inference",

@@ -115,8 +115,8 @@ def predict(spark: SparkSession) -> dict[str, object]:
     network = torch.nn.Sequential(wide, torch.nn.Tanh(), narrow)  # odd: all classes occur
     rows = [(i, [i % 7 - 3.0, i % 5 - 2.0]) for i in range(64)]
     frame = spark.createDataFrame(rows, "id int, features array<float>").repartition(2)
-    classify = farandole.predict_udf(network, output="class")
-    farandole.register(spark, "classify", network, output="class")
+    classify = farandole.predict_udf(network, answer="class")
+    farandole.register(spark, "classify", network, answer="class")
     frame.createOrReplaceTempView("rows_to_classify")
     answers = frame.select("id", classify("features").alias("found")).orderBy("id").collect()
     by_sql = spark.sql("SELECT classify(features) AS found FROM rows_to_classify ORDER BY id")

@@ -16,10 +16,10 @@ from tests.features.networks import Forbidden, Photos, activation
 from torch import nn
 
 from farandole.artifact import Artifact, Signature
+from farandole.artifact.onnx_file import OnnxNetwork
+from farandole.artifact.torchscript import ScriptNetwork
 from farandole.errors import InputError
 from farandole.features.cut import Cut
-from farandole.inference.onnx_file import OnnxNetwork
-from farandole.inference.script import Script
 from farandole.networks import CNN, GNN, MLP, RNN, ResNet
 from farandole.networks.declared import ragged_axes, takes_gray
 from farandole.ragged import Ragged
@@ -161,7 +161,7 @@ def test_scripts_and_onnx_are_refused_with_a_reason() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that tracing is out of fashion
         script = torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2))
-    for network in (script, Script(script)):
+    for network in (script, ScriptNetwork(script)):
         with pytest.raises(InputError, match="TorchScript network is compiled"):
             Cut(network, "0")
     with pytest.raises(InputError, match="ONNX model is a graph"):

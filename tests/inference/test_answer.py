@@ -15,8 +15,8 @@ from farandole.artifact import Signature
 from farandole.errors import InputError
 from farandole.inference import Predictor
 from farandole.inference.answer import Answer
-from farandole.inference.application import Application
-from farandole.inference.packed import Packed
+from farandole.inference.application import PackedApplication
+from farandole.inference.packed_predictor import PackedPredictor
 
 ROWS = np.random.default_rng(0).normal(size=(9, 4)).astype(np.float32)
 LABELS = ("ant", "bee", "cat")
@@ -75,7 +75,9 @@ def answered(
 ) -> pa.Array:
     nulls = how.pop("nulls", "error")
     column = pa.array(list(rows), pa.list_(pa.float32()))
-    return Application(Packed.of(model, signature, **how), answer, nulls).unpack()([column])
+    return PackedApplication(PackedPredictor.of(model, signature, **how), answer, nulls).load()(
+        [column]
+    )
 
 
 KINDS = ["prediction", "class", "probability", "raw", "topk", "all"]
@@ -107,7 +109,9 @@ def test_regressions_answer_in_the_promised_type(kind: str, outputs: int) -> Non
 def test_a_batch_of_nothing_but_nulls(kind: str, signature: Signature | None) -> None:
     answer = Answer(kind, k=2)
     column = pa.array([None, None], pa.list_(pa.float32()))
-    found = Application(Packed.of(network(), signature), answer, "null").unpack()([column])
+    found = PackedApplication(PackedPredictor.of(network(), signature), answer, "null").load()(
+        [column]
+    )
     assert found.to_pylist() == [None, None]
     assert found.type == ARROW_TYPES[answer.spark_type(signature)]
 
@@ -237,10 +241,10 @@ def test_k_is_a_positive_integer(k: Any) -> None:
         Answer.of("topk", k, ())
 
 
-@pytest.mark.parametrize("output", ["klass", "", {}, None, 3])
-def test_outputs_by_name(output: Any) -> None:
-    with pytest.raises(InputError, match="There is no output"):
-        Answer.of(output, 5, ())
+@pytest.mark.parametrize("answer", ["klass", "", {}, None, 3])
+def test_answers_by_name(answer: Any) -> None:
+    with pytest.raises(InputError, match="There is no answer"):
+        Answer.of(answer, 5, ())
 
 
 def test_predictors_give_several_outputs_too() -> None:
@@ -249,10 +253,10 @@ def test_predictors_give_several_outputs_too() -> None:
     np.testing.assert_allclose(found.outputs[1], scores(network()), rtol=1e-6)
 
 
-@pytest.mark.parametrize("output", ["raw", "probability", {"first": 0}])
-def test_labels_are_for_what_names_classes(output: Any) -> None:
+@pytest.mark.parametrize("answer", ["raw", "probability", {"first": 0}])
+def test_labels_are_for_what_names_classes(answer: Any) -> None:
     with pytest.raises(InputError, match="labels are for"):
-        Answer.of(output, 5, ["a", "b"])
+        Answer.of(answer, 5, ["a", "b"])
 
 
 def test_a_text_is_no_list_of_labels() -> None:

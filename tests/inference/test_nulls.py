@@ -16,9 +16,9 @@ from farandole.artifact import Signature
 from farandole.data import columns as conversion
 from farandole.errors import InputError
 from farandole.inference.answer import Answer
-from farandole.inference.application import Application, Responder
-from farandole.inference.nulls import UnusableInput, null_rows, put_back
-from farandole.inference.packed import Packed
+from farandole.inference.application import Application, PackedApplication
+from farandole.inference.nulls import UnusableInput, null_rows, restore_nulls
+from farandole.inference.packed_predictor import PackedPredictor
 
 LISTS = pa.list_(pa.float32())
 
@@ -30,13 +30,13 @@ class Sums(nn.Module):
         )
 
 
-def responder(nulls: str = "error", **signature: Any) -> Responder:
+def application(nulls: str = "error", **signature: Any) -> Application:
     about = (
         Signature(head="identity", outputs=len(signature["shapes"]), **signature)
         if signature
         else None
     )
-    return Application(Packed.of(Sums(), about), Answer("raw"), nulls).unpack()
+    return PackedApplication(PackedPredictor.of(Sums(), about), Answer("raw"), nulls).load()
 
 
 def vectors(rows: list[Any]) -> pa.Array:
@@ -80,39 +80,39 @@ def test_nulls_are_found(column: Any, missing: list[int]) -> None:
 
 @pytest.mark.parametrize(("column", "missing"), COLUMNS)
 def test_nulls_come_back_as_nulls_in_their_places(column: Any, missing: list[int]) -> None:
-    found = responder("null")([column]).to_pylist()
+    found = application("null")([column]).to_pylist()
     assert [row for row, answer in enumerate(found) if answer is None] == missing
 
 
 def test_answers_of_the_other_rows_stay_theirs() -> None:
     given = [[1.0, 2.0], None, [3.0, 4.0], [None, 1.0], [5.0, 6.0]]
-    found = responder("null")([pa.array(given, LISTS)]).to_pylist()
+    found = application("null")([pa.array(given, LISTS)]).to_pylist()
     assert found == [[3.0], None, [7.0], None, [11.0]]
 
 
 def test_a_null_in_any_of_several_columns() -> None:
     a = pa.array([[1.0], None, [3.0], [4.0]], LISTS)
     b = pa.array([[10.0], [20.0], [None], [40.0]], LISTS)
-    assert responder("null")([a, b]).to_pylist() == [[1.0, 10.0], None, None, [4.0, 40.0]]
+    assert application("null")([a, b]).to_pylist() == [[1.0, 10.0], None, None, [4.0, 40.0]]
 
 
 def test_structs_that_are_null() -> None:
     rows = [{"a": [1.0], "b": [2.0]}, None, {"a": [3.0], "b": None}, {"a": [5.0], "b": [6.0]}]
     column = pa.array(rows, pa.struct({"a": LISTS, "b": LISTS}))
-    found = list(responder("null").stream(iter([(column,)])))
+    found = list(application("null").stream(iter([(column,)])))
     assert found[0].to_pylist() == [[1.0, 2.0], None, None, [5.0, 6.0]]
 
 
 def test_without_nulls_nothing_is_copied_or_lost() -> None:
     column = pa.array([[1.0], [2.0]], LISTS)
     assert null_rows([column]) is None
-    assert responder("null")([column]).to_pylist() == [[1.0], [2.0]]
+    assert application("null")([column]).to_pylist() == [[1.0], [2.0]]
 
 
 def test_the_row_is_named_over_batches() -> None:
     good = pa.array([[1.0, 2.0]] * 5, LISTS)
     bad = pa.array([[1.0, 2.0], None, None], LISTS)
-    answers = responder().stream(iter([(good,), (good,), (bad,)]), " of partition 7")
+    answers = application().stream(iter([(good,), (good,), (bad,)]), " of partition 7")
     next(answers)
     next(answers)
     with pytest.raises(InputError, match="row 11 of partition 7") as caught:
@@ -131,21 +131,21 @@ def test_the_row_is_named_over_chunks_of_sparse_vectors(
     rows[7] = None if place == "whole" else Vectors.sparse(5, {1: 2.0})
     what = "null" if place == "whole" else "another size"
     with pytest.raises(InputError, match=rf"{what}.*row 7 of its batch"):
-        responder(**about)([vectors(rows)])
+        application(**about)([vectors(rows)])
     rows[7] = rows[0]
-    assert responder(**about)([vectors(rows)]).to_pylist() == [[2.0]] * 8
+    assert application(**about)([vectors(rows)]).to_pylist() == [[2.0]] * 8
 
 
 def test_the_column_is_named() -> None:
     about = {"features": ("age", "size"), "shapes": ((1,), (1,)), "dtypes": ("float32",) * 2}
     good, bad = pa.array([[1.0], [2.0]], LISTS), pa.array([[1.0], [None]], LISTS)
     with pytest.raises(InputError, match=r"'size': 1 row has null among .*row 1 of its batch"):
-        responder(**about)([good, bad])
+        application(**about)([good, bad])
 
 
 def test_sizes_that_differ_are_no_nulls() -> None:
     with pytest.raises(InputError, match=r"another size .*1 values where another row has 2") as got:
-        responder("null")([pa.array([[1.0, 2.0], [1.0, 2.0], [1.0]], LISTS)])
+        application("null")([pa.array([[1.0, 2.0], [1.0, 2.0], [1.0]], LISTS)])
     assert "nulls=" not in str(got.value)
     assert "row 2 of its batch" in str(got.value)
 
@@ -158,8 +158,11 @@ def test_the_error_travels() -> None:
     assert "row 13 of partition 2" in str(error)
 
 
-def test_put_back_in_front_between_and_behind() -> None:
+def test_nulls_restored_in_front_between_and_behind() -> None:
     missing = np.array([True, False, True, True, False, True])
-    found = put_back(pa.array([[1.0], [2.0]]), missing).to_pylist()
+    found = restore_nulls(pa.array([[1.0], [2.0]]), missing).to_pylist()
     assert found == [None, [1.0], None, None, [2.0], None]
-    assert put_back(pa.array([], pa.float64()), np.array([True, True])).to_pylist() == [None, None]
+    assert restore_nulls(pa.array([], pa.float64()), np.array([True, True])).to_pylist() == [
+        None,
+        None,
+    ]

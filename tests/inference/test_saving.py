@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from farandole.artifact import Artifact
-from farandole.errors import InputError
+import farandole
+from farandole.artifact import Artifact, Signature
+from farandole.errors import ArtifactError, InputError
 from farandole.inference import Predictor
 from farandole.inference.saving import save
 from farandole.networks import CNN
@@ -43,3 +44,26 @@ def test_nothing_to_learn_from(tmp_path: Path) -> None:
         save(nn.Linear(2, 3), tmp_path / "net")
     with pytest.raises(InputError, match="no head 'regression'"):
         save(nn.Linear(2, 3), tmp_path / "net", {"x": [[1.0, 2.0]]}, head="regression")
+
+
+@pytest.mark.parametrize("inside", ["", "network"])
+def test_what_was_saved_comes_back_ready_to_predict(tmp_path: Path, inside: str) -> None:
+    network = nn.Sequential(nn.Linear(2, 3))
+    about = Signature(
+        features=("x",), shapes=((2,),), dtypes=("float32",), head="softmax", outputs=3
+    )
+    Artifact(network, about).save(tmp_path / "model" / inside)  # a TorchModel's is inside
+    loaded = farandole.load(tmp_path / "model")
+    assert loaded.signature == about
+    assert torch.equal(loaded.network[0].weight, network[0].weight)
+    rows = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    with torch.no_grad():
+        expected = network(torch.tensor(rows)).softmax(1)
+    np.testing.assert_allclose(loaded({"x": rows}).probability, expected, rtol=1e-5)
+
+
+def test_nothing_to_load(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no file or folder"):
+        farandole.load(tmp_path / "nowhere")
+    with pytest.raises(ArtifactError, match="holds no saved network"):
+        farandole.load(tmp_path)

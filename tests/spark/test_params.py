@@ -12,7 +12,7 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.spark import TorchEstimator, TorchModel
-from farandole.spark.params import RECIPE_ROWS, camel
+from farandole.spark.params import RECIPE_PARAMS, camel
 from farandole.training.recipe import Recipe
 
 PROMISED = [
@@ -26,7 +26,7 @@ PROMISED = [
 
 def test_every_field_of_the_recipe_is_a_param_with_its_default() -> None:
     estimator = TorchEstimator()
-    assert {field.name for field in fields(Recipe)} == set(RECIPE_ROWS)
+    assert {field.name for field in fields(Recipe)} == set(RECIPE_PARAMS)
     for field in fields(Recipe):
         param = estimator.getParam(camel(field.name))
         assert estimator.getOrDefault(param) == getattr(Recipe(), field.name)

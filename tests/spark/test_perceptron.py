@@ -16,10 +16,10 @@ from pyspark.ml.linalg import DenseVector, Vectors
 from farandole.data.columns import BadRows
 from farandole.errors import InputError
 from farandole.spark import classification as ours
+from farandole.spark.classification_summary import MultilayerPerceptronClassificationTrainingSummary
+from farandole.spark.input_errors import as_spark_error
 from farandole.spark.perceptron import objective_history, perceptron, weight_count
 from farandole.spark.regression import MultilayerPerceptronRegressor
-from farandole.spark.summary import MultilayerPerceptronClassificationTrainingSummary
-from farandole.spark.wording import in_sparks_words
 from farandole.training import UnusableRows
 
 Classifier = ours.MultilayerPerceptronClassifier
@@ -204,7 +204,7 @@ def test_weights_stand_in_sparks_order() -> None:
 def words_of(*problems: BadRows, classes: int | None = 3) -> str:
     error = UnusableRows(problems)
     return str(
-        in_sparks_words(error, features="features", label="label", weight="weight", classes=classes)
+        as_spark_error(error, features="features", label="label", weight="weight", classes=classes)
     )
 
 

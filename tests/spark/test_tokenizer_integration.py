@@ -46,7 +46,7 @@ def test_tokens_and_vectors_are_those_without_spark(spark: SparkSession, tmp_pat
     assert dict(tokens.dtypes)["tokens"] == "array<int>"
     assert found(tokens) == lists(tokenizer)
     net = SentenceEncoder(None, True, 6, 16, 2, 4, 24, 9, seed=1).eval()
-    rows = tokens.withColumn("vector", predict_udf(net, output="raw")("tokens")).orderBy("id")
+    rows = tokens.withColumn("vector", predict_udf(net, answer="raw")("tokens")).orderBy("id")
     with torch.inference_mode():
         expected = net(tokenizer.tokens(TEXTS))
     vectors = torch.tensor([row.vector for row in rows.collect()])

@@ -67,10 +67,10 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     finished = []
     for event in EVENTS:
         shown(event)
-        finished.append(shown._bar.tasks[0].completed)
+        finished.append(shown.bar.completed)
     shown.close()
     assert finished == [0, 0, 2, 4, 6, 8, 8]
-    assert shown._bar.tasks[0].total == 8
+    assert shown.bar.total == 8
     text = screen.getvalue()
     assert "79,510 parameters" in text
     assert "done in 1.5 s: all epochs done" in text
@@ -86,10 +86,10 @@ def test_the_pass_over_frozen_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     bar = BarProgress()
     for event in seen[:2]:
         bar(event)
-    assert (bar._bar.tasks[0].completed, bar._bar.tasks[0].total) == (300, 900)
+    assert (bar.bar.completed, bar.bar.total) == (300, 900)
     bar(EVENTS[0])
     bar.close()
-    assert (bar._bar.tasks[0].completed, bar._bar.tasks[0].total) == (0, 8)
+    assert (bar.bar.completed, bar.bar.total) == (0, 8)
 
 
 def test_nothing_is_shown_when_not_wanted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from farandole.api.result import TrainingResult, assemble
 from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
 from farandole.arguments import check_integer
-from farandole.artifact import Artifact
+from farandole.artifact import load_weights
 from farandole.data import (
     VIRTUAL_SHARDS,
     Columns,
@@ -115,7 +115,7 @@ def train(
     check_layers(network, checked_recipe)
     if checked_recipe.solver() is not None:
         check_full_batch(network, checked_recipe.freeze)
-    initial = with_weights(copy.deepcopy(network).cpu(), initial_weights)
+    initial = load_weights(copy.deepcopy(network).cpu(), initial_weights)
     chosen, reason = choose_strategy(strategy, initial, checked_recipe, num_workers)
     if trace is not None:
         tracing.check_writable(trace)
@@ -239,22 +239,6 @@ def choose_columns(
     columns = Columns(names, labels, weight, marker)
     columns.check(schema)
     return columns
-
-
-def with_weights(network: nn.Module, weights: Any) -> nn.Module:
-    """The network, with given weights in place of its own."""
-    if weights is None:
-        return network
-    if isinstance(weights, str | os.PathLike):
-        return Artifact.load(weights, network=network).network.train()
-    if hasattr(weights, "network") and not isinstance(weights, nn.Module):
-        weights = weights.network
-    state = weights.state_dict() if isinstance(weights, nn.Module) else weights
-    try:
-        network.load_state_dict(state)
-    except (RuntimeError, AttributeError, TypeError) as error:
-        raise InputError(f"initial_weights don't fit the network: {error}") from error
-    return network
 
 
 def _known_count(source: Source) -> int | None:

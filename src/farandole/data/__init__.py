@@ -14,6 +14,7 @@ from farandole.data.frame import ARROW_ERRORS, from_pandas, from_series
 from farandole.data.images import pixels_of
 from farandole.data.loader import Loader, Rows, split
 from farandole.data.order import VIRTUAL_SHARDS, Array, positions_among_used
+from farandole.data.parquet import row_groups
 from farandole.data.pictures import EMPTY, PictureReader
 from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once, to_ragged
 from farandole.data.ragged_tensor import RaggedTensor
@@ -68,6 +69,7 @@ __all__ = [
     "positions_among_used",
     "quoted",
     "ragged_rows_at_once",
+    "row_groups",
     "rows_at_once",
     "scratch_folder",
     "split",

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 from farandole import _spark
 from farandole.data.frame import from_pandas
 from farandole.data.order import STRIDE, VIRTUAL_SHARDS, block_of, owned_by, stripe_of
+from farandole.data.parquet import row_groups
 from farandole.data.schema import Columns
 from farandole.data.shards import KEY
 from farandole.errors import InputError
@@ -154,17 +155,14 @@ class ParquetSource:
         """The batches of all row groups that reach into a span, with their positions."""
         dataset, position = self._dataset(), 0
         for fragment in dataset.get_fragments():
-            for group in fragment.split_by_row_group():
-                # Not count_rows(): that of a row group is its whole file's.
-                rows = sum(part.num_rows for part in group.row_groups)
-                if position >= stop or position + rows <= start:
-                    position += rows
+            for group in row_groups(fragment):
+                first, last = position + group.offset, position + group.offset + group.rows
+                if first >= stop or last <= start:
                     continue
-                for batch in group.to_batches(
-                    schema=dataset.schema, columns=list(names), batch_size=_BATCH_ROWS
-                ):
-                    yield position, batch
-                    position += batch.num_rows
+                for batch in group.batches(dataset.schema, names, _BATCH_ROWS, use_threads=True):
+                    yield first, batch
+                    first += batch.num_rows
+            position += fragment.metadata.num_rows
 
     def _dataset(self) -> ds.Dataset:
         try:

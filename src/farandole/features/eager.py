@@ -8,9 +8,8 @@ import torch
 from torch import nn
 from torch.export.unflatten import InterpreterModule
 
-from farandole.artifact import Program
+from farandole.artifact import OnnxNetwork, Program, ScriptNetwork
 from farandole.errors import InputError, suggestion
-from farandole.inference import OnnxNetwork, Script
 
 _MOST_LISTED = 40
 
@@ -19,7 +18,7 @@ def eager(network: nn.Module) -> nn.Module:
     """The network as modules that are called one by one; an exported program is unfolded."""
     if not isinstance(network, nn.Module):
         raise InputError(f"A torch network is needed. Received: a {type(network).__name__}")
-    if isinstance(network, torch.jit.ScriptModule | Script):
+    if isinstance(network, torch.jit.ScriptModule | ScriptNetwork):
         raise InputError(
             "A TorchScript network is compiled and runs as a whole: it can't be left at one of its "
             "layers. Give the module that it was made of, or export it with torch.export."

@@ -37,23 +37,23 @@ class Answer:
     """Names of a struct's fields → which of several outputs each is, in place of `kind`."""
 
     @classmethod
-    def of(cls, output: str | Mapping[str, int | str], k: int, labels: Sequence[str]) -> Answer:
+    def of(cls, answer: str | Mapping[str, int | str], k: int, labels: Sequence[str]) -> Answer:
         """What a user asks for, checked."""
         check_integer("k", k)
         if isinstance(labels, str):
             raise InputError(f"labels must be a list of names. Received: labels={labels!r}")
-        if labels and output not in _NAMING:
+        if labels and answer not in _NAMING:
             wanted = ", ".join(map(repr, _NAMING))
-            raise InputError(f"labels are for {wanted}, which name classes, not for {output!r}.")
-        if isinstance(output, Mapping) and output:
-            return cls(outputs=dict(output))
-        if output not in KINDS:
+            raise InputError(f"labels are for {wanted}, which name classes, not for {answer!r}.")
+        if isinstance(answer, Mapping) and answer:
+            return cls(outputs=dict(answer))
+        if answer not in KINDS:
             raise InputError(
-                f"There is no output {output!r}. {suggestion(str(output), KINDS)} A network with "
+                f"There is no answer {answer!r}. {suggestion(str(answer), KINDS)} A network with "
                 'several outputs takes a dict such as {"age": 0, "sex": 1}.'
             )
-        assert isinstance(output, str)
-        return cls(output, k, tuple(map(str, labels)))
+        assert isinstance(answer, str)
+        return cls(answer, k, tuple(map(str, labels)))
 
     @property
     def parts(self) -> tuple[int | str, ...]:

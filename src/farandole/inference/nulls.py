@@ -31,7 +31,7 @@ class UnusableInput(InputError):
         """The same, counted from `offset` rows before."""
         return UnusableInput(self.rows, None if self.row is None else self.row + offset, place)
 
-    def called(self, names: Sequence[str]) -> UnusableInput:
+    def with_names(self, names: Sequence[str]) -> UnusableInput:
         """The same with the names of the columns, where only their numbers were known."""
         numbered = {f"argument {number + 1}": name for number, name in enumerate(names)}
         rows = replace(self.rows, column=numbered.get(self.rows.column, self.rows.column))
@@ -75,10 +75,10 @@ def _null_entries(column: Any) -> Array | None:
     return lists if own is None else lists | own
 
 
-def put_back(answers: pa.Array, missing: Array) -> pa.Array:
+def restore_nulls(answers: pa.Array, missing: Array) -> pa.Array:
     """The answers for the rows that aren't missing, with nulls in between.
 
-    >>> put_back(pa.array([5, 6]), np.array([False, True, False])).to_pylist()
+    >>> restore_nulls(pa.array([5, 6]), np.array([False, True, False])).to_pylist()
     [5, None, 6]
     """
     places = np.cumsum(~missing) - 1

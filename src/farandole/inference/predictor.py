@@ -6,25 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from farandole.arguments import check_integer_or_auto
-from farandole.artifact import Signature
-from farandole.data import from_series
+from farandole.artifact import OnnxNetwork, Signature
 from farandole.errors import InputError, suggestion
-from farandole.inference.habits import FIRST_ROWS, Gauge, may_write
-from farandole.inference.inferred import FirstRows, Layout, inferred, unknown
-from farandole.inference.intake import Intake, Rows
+from farandole.inference.columns import InputColumns, Rows, may_modify_inputs, named_columns
 from farandole.inference.nulls import UnusableInput
 from farandole.inference.precision import lowered, supported
 from farandole.inference.prediction import Prediction
-from farandole.inference.varying import as_varying, chunks_of
-from farandole.networks import ragged_axes
-from farandole.ragged import Ragged
+from farandole.inference.ragged_columns import row_chunks
+from farandole.inference.signature_inference import (
+    FirstRows,
+    Layout,
+    infer_signature,
+    unknown_signature,
+)
+from farandole.networks import FIRST_ROWS, Gauge
 
 Parts = Sequence[int | str]
 
@@ -66,37 +66,28 @@ class Predictor:
         self.network = lowered(network.eval(), precision).to(device)
         if signature is not None and precision == "bfloat16":
             signature = replace(signature, floating=precision)
-        self._own = None if signature is None else Intake(signature)
-        self._found: dict[Layout, Intake] = {}
+        self._columns = None if signature is None else InputColumns(signature)
+        self._inferred: dict[Layout, InputColumns] = {}
         self._precision = precision
         self._head = head
         self._shapes = input_shapes
         self._device = device
         self._batch_size = batch_size if isinstance(batch_size, int) else None
-        self._copies = may_write(self.network)
+        self._copies = may_modify_inputs(self.network)
 
     @property
     def signature(self) -> Signature | None:
         """What the network takes and gives; None if it came without one."""
-        return None if self._own is None else self._own.signature
+        return None if self._columns is None else self._columns.signature
+
+    @property
+    def head(self) -> str:
+        """How outputs become classes: as the signature says, or as far as that is known."""
+        return self.signature.head if self.signature else self._head or "softmax"
 
     def __call__(self, data: Any, parts: Parts = (0,)) -> Prediction:
         """Predict for a pandas DataFrame, an Arrow table or batch, or a mapping of columns."""
-        known = self.signature.features if self.signature else None
-        if isinstance(data, torch.Tensor | np.ndarray | Ragged) and (not known or len(known) == 1):
-            data = {known[0] if known else "x": data}
-        names = known or tuple(_column_names(data))
-        missing = [name for name in names if name not in _column_names(data)]
-        if missing:
-            raise InputError(f"There is no column {missing[0]!r} to predict from.")
-        axes = self.signature.axes if self.signature else ragged_axes(self.network)
-        if axes and len(axes) != len(names):
-            raise InputError(f"The network takes {len(axes)} columns. Received: {len(names)}")
-        columns = [
-            as_varying(name, data[name], count) if count else _as_column(name, data[name])
-            for name, count in zip(names, axes or (0,) * len(names), strict=True)
-        ]
-        return self.predict_columns(columns, parts)
+        return self.predict_columns(named_columns(data, self.network, self.signature), parts)
 
     def predict_columns(self, columns: Sequence[Any], parts: Parts = (0,)) -> Prediction:
         """Predict for columns in the order of the signature, as NumPy or Arrow arrays.
@@ -104,46 +95,53 @@ class Predictor:
         Of a network with several outputs, `parts` says which are wanted: numbers, or keys.
         """
         rows = same_length(columns)
-        intake = self._own or self._intake_for(columns, rows)
-        step = intake.rows_to_convert(columns)
+        inputs = self._columns or self._inferred_columns(columns, rows)
+        step = inputs.rows_to_convert(columns)
         found: list[list[torch.Tensor]] = []
         for start in range(0, rows, step):
             try:
-                arrays = intake.arrays([column[start : start + step] for column in columns])
+                arrays = inputs.arrays([column[start : start + step] for column in columns])
             except UnusableInput as unusable:
                 raise unusable.at(start, "") from None
-            found += self._outputs(intake, arrays, parts)
+            found += self._outputs(inputs, arrays, parts)
         if not found:
-            found = [[torch.empty(0, intake.signature.outputs) for _ in parts]]
+            found = [[torch.empty(0, inputs.signature.outputs) for _ in parts]]
         outputs = [torch.cat(part) for part in zip(*found, strict=True)]
-        return Prediction(outputs, intake.signature)
+        return Prediction(outputs, inputs.signature)
 
-    def _intake_for(self, columns: Sequence[Any], rows: int) -> Intake:
+    def _inferred_columns(self, columns: Sequence[Any], rows: int) -> InputColumns:
         """Of a network without a signature: what it takes when it gets such columns."""
         if rows == 0:
-            return Intake(unknown(len(columns), self._head or "softmax"))
+            return InputColumns(unknown_signature(len(columns), self.head))
         first = FirstRows.of(self.network, columns)
-        if first.layout not in self._found:
+        if first.layout not in self._inferred:
             with supported(self._precision):
-                signature = inferred(self.network, first, head=self._head, shapes=self._shapes)
-            self._found[first.layout] = Intake(signature, reshapes=self._shapes is not None)
-        return self._found[first.layout]
+                signature = infer_signature(
+                    self.network, first, head=self._head, shapes=self._shapes
+                )
+            self._inferred[first.layout] = InputColumns(
+                signature, reshapes=self._shapes is not None
+            )
+        return self._inferred[first.layout]
 
     def _outputs(
-        self, intake: Intake, arrays: list[Rows], parts: Parts
+        self, inputs: InputColumns, arrays: list[Rows], parts: Parts
     ) -> Iterator[list[torch.Tensor]]:
-        if self._batch_size is None and intake.rows_at_once is None:
-            first = next(chunks_of(arrays, FIRST_ROWS))
-            with Gauge(self.network) as gauge:
-                outputs = self._forward(intake, [array[first] for array in arrays], parts)
-            intake.rows_at_once = gauge.fitting(first.stop)
+        """The network's outputs for some rows after others, as many at once as it can take."""
+        if self._batch_size is None and inputs.rows_at_once is None:
+            first = next(row_chunks(arrays, FIRST_ROWS))
+            with _BatchSizing(self.network) as sizing:
+                outputs = self._forward(inputs, [array[first] for array in arrays], parts)
+            inputs.rows_at_once = sizing.fitting(first.stop)
             yield outputs
             arrays = [array[first.stop :] for array in arrays]
-        for part in chunks_of(arrays, self._batch_size or intake.rows_at_once or FIRST_ROWS):
-            yield self._forward(intake, [array[part] for array in arrays], parts)
+        for chunk in row_chunks(arrays, self._batch_size or inputs.rows_at_once or FIRST_ROWS):
+            yield self._forward(inputs, [array[chunk] for array in arrays], parts)
 
-    def _forward(self, intake: Intake, arrays: Sequence[Rows], parts: Parts) -> list[torch.Tensor]:
-        arguments = intake.arguments(arrays, self._device, copies=self._copies)
+    def _forward(
+        self, inputs: InputColumns, arrays: Sequence[Rows], parts: Parts
+    ) -> list[torch.Tensor]:
+        arguments = inputs.arguments(arrays, self._device, copies=self._copies)
         with torch.inference_mode(), supported(self._precision):
             output = self.network(*arguments)
         found = [chosen_part(output, part).cpu() for part in parts]
@@ -155,6 +153,12 @@ class Predictor:
                     "Its first axis must be the row."
                 )
         return found
+
+
+class _BatchSizing(Gauge):
+    """Finds how many rows fit in memory by what layers give; into ONNX files it can't look."""
+
+    sealed = (*Gauge.sealed, OnnxNetwork)
 
 
 def chosen_part(output: Any, part: int | str) -> torch.Tensor:
@@ -194,22 +198,3 @@ def same_length(columns: Sequence[Any]) -> int:
     if len(set(lengths)) != 1:
         raise InputError(f"The columns have different lengths: {lengths}.")
     return lengths[0]
-
-
-def _column_names(data: Any) -> Sequence[str]:
-    if isinstance(data, pa.Table | pa.RecordBatch):
-        return list(data.schema.names)
-    return list(data.keys() if isinstance(data, Mapping) else data.columns)
-
-
-def _as_column(name: str, column: Any) -> Any:
-    if isinstance(column, pa.Array | pa.ChunkedArray | np.ndarray):
-        return column
-    if isinstance(column, torch.Tensor):
-        return column.numpy()
-    if hasattr(column, "to_numpy"):  # pandas
-        return from_series(name, column)
-    try:
-        return np.asarray(column)
-    except ValueError as error:
-        raise InputError(f"Column {name!r} can't be read: {error}") from error

@@ -1,4 +1,4 @@
-"""save: a network that nobody here has trained, as a folder like all others."""
+"""save and load: networks as folders, and back as what predicts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from farandole.artifact import HEADS, Artifact
+from farandole.artifact import HEADS, Artifact, load_network
 from farandole.errors import InputError, suggestion
-from farandole.inference.inferred import FirstRows, inferred
+from farandole.inference.predictor import Predictor
+from farandole.inference.signature_inference import FirstRows, infer_signature
 from farandole.networks import ragged_axes
 
 
@@ -55,9 +56,32 @@ def save(
         raise InputError("To learn what the network takes, give some rows: example={column: rows}.")
     network.eval()
     first = FirstRows.of(network, [_column(rows) for rows in example.values()])
-    signature = replace(inferred(network, first, head=head), features=tuple(example))
+    signature = replace(infer_signature(network, first, head=head), features=tuple(example))
     artifact = Artifact(network, signature)
     artifact.save(path, overwrite=overwrite, allow_pickle=allow_pickle)
+
+
+def load(path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Predictor:
+    """Load a saved network, ready to predict; its module is `.network`. No code from it runs.
+
+    Args:
+        path: a folder that `save`, a result or a TorchModel has written, or a file of torch.export,
+            TorchScript or ONNX.
+        allow_pickle: let a folder be loaded that holds a pickle, which runs code.
+
+    >>> import tempfile
+    >>> folder = f"{tempfile.mkdtemp()}/net"
+    >>> save(nn.Sequential(nn.Linear(2, 3)), folder, {"features": [[0.5, 0.5]]})
+    >>> predictor = load(folder)
+    >>> predictor({"features": [[1.0, 2.0], [3.0, 4.0]]}).probability.shape
+    (2, 3)
+    >>> predictor.network
+    Sequential(
+      (0): Linear(in_features=2, out_features=3, bias=True)
+    )
+    """
+    network, signature = load_network(path, allow_pickle=allow_pickle)
+    return Predictor(network, signature)
 
 
 def _column(rows: Any) -> Any:

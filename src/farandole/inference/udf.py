@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import pyarrow as pa
 
-from farandole import _spark
 from farandole.errors import InputError
-from farandole.inference.forms import Forms, respond
-from farandole.inference.request import Request
+from farandole.inference.application import PackedApplication
+from farandole.inference.udf_forms import PredictUdf
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
 def predict_udf(
     model: Any,
     *,
-    output: str | Mapping[str, int | str] = "prediction",
+    answer: str | Mapping[str, int | str] = "prediction",
     k: int = 5,
     labels: Sequence[str] = (),
     as_vector: bool = False,
@@ -41,7 +39,7 @@ def predict_udf(
     Args:
         model: a trained model, a module, a saved folder, or a file of torch.export, TorchScript
             or ONNX.
-        output: "prediction" (the class of a classifier, the value of a regression, what a network
+        answer: "prediction" (the class of a classifier, the value of a regression, what a network
             gives about which nothing is known), "class", "probability", "raw", "topk", "all" of
             them as a struct, or {field: output number or key} for a network with several outputs,
             of which the first counts otherwise.
@@ -62,17 +60,18 @@ def predict_udf(
         allow_pickle: let a saved folder be loaded that holds a pickle, which runs code.
 
     >>> from torch import nn
-    >>> classify = predict_udf(nn.Linear(4, 3), output="class")
+    >>> classify = predict_udf(nn.Linear(4, 3), answer="class")
     >>> classify.returns
     'double'
-    >>> predict_udf(nn.Linear(4, 3), output="klass")
+    >>> predict_udf(nn.Linear(4, 3), answer="klass")
     Traceback (most recent call last):
     ...
-    farandole.errors.InputError: There is no output 'klass'. Did you mean 'class'? ...
+    farandole.errors.InputError: There is no answer 'klass'. Did you mean 'class'? ...
     """
-    request = Request.of(
+    application = PackedApplication.of(
         model,
-        answer=output,
+        folder=folder,
+        answer=answer,
         k=k,
         labels=labels,
         nulls=nulls,
@@ -82,35 +81,7 @@ def predict_udf(
         input_shapes=input_shapes,
         allow_pickle=allow_pickle,
     )
-    application = request.application(folder)
     return PredictUdf(application, as_vector=as_vector, features=features, column=column)
-
-
-class PredictUdf(Forms):
-    """A network as a function of columns; made by `predict_udf`."""
-
-    def __repr__(self) -> str:
-        return f"predict_udf({', '.join(self.features) or 'columns'}) → {self.returns}"
-
-    def __call__(self, *columns: Column | str) -> Column:
-        """The predictions, as a column: of the features in their order, or of one struct."""
-        if not columns:
-            raise InputError("There are no columns to predict from: name those of the features.")
-        return self._shaped(self.spark_udf()(*columns))
-
-    def spark_udf(self, session: SparkSession | None = None) -> Any:
-        """The UDF itself, as `spark.udf.register` takes it."""
-        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
-
-        session = session or _spark.require_session()
-        _spark.use_this_python(session)
-        _spark.read_by_row(session)
-        application = self.delivered(session)
-
-        def predict(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-            return respond(application, batches)
-
-        return arrow_udf(predict, self.returns)
 
 
 def register(spark: SparkSession, name: str, model: Any, **options: Any) -> PredictUdf:
@@ -125,7 +96,7 @@ def register(spark: SparkSession, name: str, model: Any, **options: Any) -> Pred
     >>> from farandole import _spark
     >>> from torch import nn
     >>> spark = _spark.local_session("example")
-    >>> strongest = register(spark, "strongest", nn.Identity(), output="class")
+    >>> strongest = register(spark, "strongest", nn.Identity(), answer="class")
     >>> spark.sql("SELECT strongest(array(1.0f, 3.0f, 2.0f)) AS found").first()["found"]
     1.0
     """

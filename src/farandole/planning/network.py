@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from farandole.arguments import is_integer
-from farandole.artifact import Artifact, Signature
+from farandole.artifact import LoadedNetwork, load_network
 from farandole.errors import InputError
 from farandole.networks import MLP, ragged_axes
 from farandole.ragged import Ragged
@@ -24,20 +24,16 @@ _KINDS = (
 )
 
 
-class Subject(NamedTuple):
-    """A network, and what it takes, if that is known."""
-
-    network: nn.Module
-    signature: Signature | None = None
-
-
-def find(network: Any) -> Subject:
+def find(network: Any) -> LoadedNetwork:
     """The network that is meant.
 
     >>> find("mlp:4,3").network.layers
     (4, 3)
     """
-    found = _found(network)
+    if isinstance(network, str | os.PathLike):
+        found = _named(os.fspath(network))
+    else:
+        found = load_network(network, argument="network", kinds=_KINDS)
     if any(map(is_lazy, found.network.parameters())):
         raise InputError(
             "The network has lazy layers, whose size nobody knows yet. Let some rows go through it "
@@ -46,18 +42,7 @@ def find(network: Any) -> Subject:
     return found
 
 
-def _found(network: Any) -> Subject:
-    if isinstance(network, nn.Module):
-        return Subject(network)
-    if isinstance(network, str | os.PathLike):
-        return _named(os.fspath(network))
-    inner, signature = getattr(network, "network", None), getattr(network, "signature", None)
-    if isinstance(inner, nn.Module):
-        return Subject(inner, signature if isinstance(signature, Signature) else None)
-    raise InputError(f"network must be {_KINDS}. Received: {type(network).__name__}")
-
-
-def rows_of(subject: Subject, rows: int, shape: Sequence[int] | None) -> list[Any]:
+def rows_of(subject: LoadedNetwork, rows: int, shape: Sequence[int] | None) -> list[Any]:
     """What `forward` takes for so many rows, all zero.
 
     >>> [tuple(argument.shape) for argument in rows_of(find("mlp:4,3"), 8, None)]
@@ -85,25 +70,23 @@ def _checked(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _named(name: str) -> Subject:
+def _named(name: str) -> LoadedNetwork:
     kind, _, rest = name.partition(":")
     if kind.lower() == "mlp":
         try:
-            return Subject(MLP([int(width) for width in rest.split(",")]))
+            return LoadedNetwork(MLP([int(width) for width in rest.split(",")]))
         except ValueError as error:
             raise InputError(
                 f'network="mlp:…" needs widths: {error}. Received: {name!r}'
             ) from error
     if Path(name).is_dir():
-        inner = Path(name) / "network"
-        artifact = Artifact.load(inner if inner.is_dir() else name)
-        return Subject(artifact.network, artifact.signature)
+        return load_network(name)
     if rest:
         return _made(kind, rest, name)
     raise InputError(f"network must be {_KINDS}. There is no folder {name!r}.")
 
 
-def _made(module: str, function: str, name: str) -> Subject:
+def _made(module: str, function: str, name: str) -> LoadedNetwork:
     try:
         made = getattr(import_module(module), function)
     except (ImportError, AttributeError) as error:
@@ -117,7 +100,7 @@ def _made(module: str, function: str, name: str) -> Subject:
         ) from error
     if not isinstance(found, nn.Module):
         raise InputError(f"{name} must give a torch.nn.Module. It gave: {type(found).__name__}")
-    return Subject(found)
+    return LoadedNetwork(found)
 
 
 def _guess(network: nn.Module) -> tuple[int, ...]:

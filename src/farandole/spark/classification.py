@@ -21,9 +21,13 @@ from farandole import _spark
 from farandole.artifact import Signature
 from farandole.errors import InputError
 from farandole.inference import Prediction
+from farandole.spark.classification_summary import (
+    MultilayerPerceptronClassificationSummary,
+    MultilayerPerceptronClassificationTrainingSummary,
+)
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
-    SOLVER_ROWS,
+    SOLVER_PARAMS,
     PerceptronParams,
     as_vector,
     fit_perceptron,
@@ -31,13 +35,7 @@ from farandole.spark.perceptron import (
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.perceptron_model import PerceptronModel
-from farandole.spark.prediction import class_outputs
-from farandole.spark.summary import (
-    MultilayerPerceptronClassificationSummary,
-    MultilayerPerceptronClassificationTrainingSummary,
-)
-from farandole.spark.wording import in_sparks_words
-from farandole.training import UnusableRows
+from farandole.spark.prediction_columns import classifier_outputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -113,7 +111,7 @@ class MultilayerPerceptronClassificationModel(
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         raw, probability = self.getRawPredictionCol(), self.getProbabilityCol()
-        outputs = class_outputs(raw, probability, self.getPredictionCol(), self.numClasses)
+        outputs = classifier_outputs(raw, probability, self.getPredictionCol(), self.numClasses)
         return self.with_outputs(dataset, self._signature(), outputs)
 
     def _evaluated(self, dataset: DataFrame) -> tuple[DataFrame, str, str, str]:
@@ -126,16 +124,16 @@ class MultilayerPerceptronClassificationModel(
 
     def _one(self, value: Vector) -> Prediction:
         row = np.asarray(value.toArray() if hasattr(value, "toArray") else value, np.float64)
-        predictor, _ = self.applied(self._signature())
+        predictor, _ = self.prepared(self._signature())
         return predictor.predict_columns([row[None, :]])
 
     def _signature(self) -> Signature:
         check_thresholds(self)
         thresholds = tuple(self.getThresholds()) if self.isSet("thresholds") else ()
-        return self.sign(head="softmax", thresholds=thresholds)
+        return self.make_signature(head="softmax", thresholds=thresholds)
 
 
-@declare(SOLVER_ROWS)
+@declare(SOLVER_PARAMS)
 class MultilayerPerceptronClassifier(
     _MultilayerPerceptronParams,
     PerceptronParams,
@@ -173,16 +171,7 @@ class MultilayerPerceptronClassifier(
     def _fit(self, dataset: DataFrame) -> MultilayerPerceptronClassificationModel:
         self.check_params()
         check_thresholds(self)
-        try:
-            result = fit_perceptron(self, dataset, "cross_entropy")
-        except UnusableRows as error:
-            raise in_sparks_words(
-                error,
-                features=self.getFeaturesCol(),
-                label=self.getLabelCol(),
-                weight=self.value_of("weightCol"),
-                classes=self.getLayers()[-1],
-            ) from None
+        result = fit_perceptron(self, dataset, "cross_entropy")
         model = MultilayerPerceptronClassificationModel.of(result)
         model._trained_on = dataset
         model._resetUid(self.uid)

@@ -14,7 +14,7 @@ from farandole.api import history_frame, train
 from farandole.artifact import Artifact, Signature
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
-from farandole.inference import Packed
+from farandole.inference import PackedApplication
 from farandole.spark.io import (
     EstimatorReader,
     EstimatorWriter,
@@ -23,7 +23,12 @@ from farandole.spark.io import (
     local_path,
 )
 from farandole.spark.params import EstimatorParams, ModelParams, set_checked
-from farandole.spark.prediction import Output, class_outputs, value_outputs, with_predictions
+from farandole.spark.prediction_columns import (
+    PredictionColumn,
+    classifier_outputs,
+    regressor_outputs,
+    with_predictions,
+)
 from farandole.training import losses
 
 if TYPE_CHECKING:
@@ -39,7 +44,7 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
     def __init__(self, artifact: Artifact | None = None, steps: pd.DataFrame | None = None) -> None:
         super().__init__()
         self._artifact = artifact
-        self._parcel: Packed | None = None
+        self._packed: PackedApplication | None = None
         self.steps = steps
         """One row an update, of the run that made this model; None after loading."""
         self.seconds: dict[str, float] = {}
@@ -81,25 +86,25 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         return self.signature.num_classes
 
     @property  # a cached one would be looked up, and so made, whenever pyspark lists the params
-    def _packed(self) -> Packed:
-        if self._parcel is None:
-            self._parcel = Packed.of(self.network, self.signature)
-        return self._parcel
+    def _application(self) -> PackedApplication:
+        if self._packed is None:
+            self._packed = PackedApplication.of(self.artifact, answer="all")
+        return self._packed
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         self.check_outputs(dataset.columns, self.signature.is_classifier)
         features = self.chosen_features()
-        return with_predictions(dataset, features, self._packed, self._outputs())
+        return with_predictions(dataset, features, self._application, self._outputs())
 
-    def _outputs(self) -> list[Output]:
+    def _outputs(self) -> list[PredictionColumn]:
         signature, prediction = self.signature, self.getOrDefault("predictionCol")
         if not signature.is_classifier:
-            return value_outputs(prediction, signature.outputs)
+            return regressor_outputs(prediction, signature.outputs)
         raw, probability = (
             self.getOrDefault("rawPredictionCol"),
             self.getOrDefault("probabilityCol"),
         )
-        return class_outputs(raw, probability, prediction, signature.num_classes)
+        return classifier_outputs(raw, probability, prediction, signature.num_classes)
 
     def write(self) -> MLWriter:
         """A writer of a folder of safetensors and JSON."""
@@ -165,12 +170,11 @@ class TorchEstimator(
         return self._copyValues(model)
 
     def _initial_weights(self, session: SparkSession) -> Any:
-        """What was set; of a saved TorchModel, the network inside."""
+        """What was set; a path as this process finds it."""
         weights = self.value_of("initialWeights")
         if isinstance(weights, str | os.PathLike):
             local = local_path(session, os.fspath(weights))
-            if local is not None:
-                return local / "network" if (local / "network").is_dir() else local
+            return weights if local is None else local
         return weights
 
     def write(self) -> MLWriter:

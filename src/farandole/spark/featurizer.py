@@ -12,42 +12,52 @@ from pyspark.ml.param.shared import HasInputCol, HasInputCols, HasOutputCol
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
+from farandole.artifact import Artifact, LoadedNetwork, Signature, describe, load_network
 from farandole.data import Columns, quoted
-from farandole.errors import InputError
-from farandole.features import Cut, Layers, layers, width
-from farandole.inference import Loaded, load_network, predict_udf
+from farandole.errors import ArtifactError, InputError
+from farandole.features import Cut, Layers, examples, layers, width
+from farandole.inference import predict_udf
 from farandole.networks import ragged_axes
-from farandole.spark.featurizer_io import FeaturizerReader, FeaturizerWriter
-from farandole.spark.io import is_trusting
-from farandole.spark.params import Row, boolean, declare, set_checked, text, whole
+from farandole.spark.io import Reader, Writer, is_trusting, reading, write_metadata, writing
+from farandole.spark.params import ParamInfo, boolean, declare, set_checked, text, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FOUND = "__farandole_features"
 
-ROWS: dict[str, Row] = {
-    "model": Row(TypeConverters.identity, "a module, a trained model, or a saved network's path"),
-    "layer": Row(text, "the name of the layer whose output is wanted"),
-    "pooling": Row(text, "'mean', 'max', 'flatten', or 'none' for a layer of vectors", "mean"),
-    "channelAxis": Row(whole, "1 or -1, where the channels of the output are, if that is unclear"),
-    "inputShape": Row(TypeConverters.toListInt, "what to make of a row, such as [3, 224, 224]"),
-    "batchSize": Row(TypeConverters.identity, "rows at once: a number, or 'auto'", "auto"),
-    "precision": Row(text, "'bfloat16' or 'int8'"),
-    "nulls": Row(text, "'error', or 'null' for null features where the input is null", "error"),
-    "allowPickle": Row(boolean, "let save() pickle what JSON can't describe", False),
+PARAMS: dict[str, ParamInfo] = {
+    "model": ParamInfo(
+        TypeConverters.identity, "a module, a trained model, or a saved network's path"
+    ),
+    "layer": ParamInfo(text, "the name of the layer whose output is wanted"),
+    "pooling": ParamInfo(
+        text, "'mean', 'max', 'flatten', or 'none' for a layer of vectors", "mean"
+    ),
+    "channelAxis": ParamInfo(
+        whole, "1 or -1, where the channels of the output are, if that is unclear"
+    ),
+    "inputShape": ParamInfo(
+        TypeConverters.toListInt, "what to make of a row, such as [3, 224, 224]"
+    ),
+    "batchSize": ParamInfo(TypeConverters.identity, "rows at once: a number, or 'auto'", "auto"),
+    "precision": ParamInfo(text, "'bfloat16' or 'int8'"),
+    "nulls": ParamInfo(
+        text, "'error', or 'null' for null features where the input is null", "error"
+    ),
+    "allowPickle": ParamInfo(boolean, "let save() pickle what JSON can't describe", False),
 }
 
 
-@declare(ROWS)
+@declare(PARAMS)
 class FeaturizerParams(HasInputCol, HasInputCols, HasOutputCol):
     """What a featurizer needs to know."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        for name, row in ROWS.items():
-            if row.has_default:
-                self._setDefault(**{name: row.default})
+        for name, info in PARAMS.items():
+            if info.has_default:
+                self._setDefault(**{name: info.default})
 
     def value_of(self, name: str) -> Any:
         """The value of a param; None where it has neither a value nor a default."""
@@ -98,13 +108,13 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
         network, signature = load_network(model, allow_pickle=is_trusting())
         return layers(network, input_shape=inputShape, signature=signature)
 
-    def loaded(self) -> Loaded:
+    def loaded(self) -> LoadedNetwork:
         """The network, and what it takes, if that is known."""
         if not self.isSet("model"):
             raise InputError("model is not set: Featurizer(model=...)")
         network, signature = load_network(self.getModel(), allow_pickle=is_trusting())  # type: ignore[attr-defined]
         known = signature is not None and signature.features and not self.isSet("inputShape")
-        return Loaded(network, signature if known else None)
+        return LoadedNetwork(network, signature if known else None)
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
         from pyspark.ml.functions import array_to_vector
@@ -130,7 +140,7 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
             )
         return name
 
-    def _cut(self) -> Loaded:
+    def _cut(self) -> LoadedNetwork:
         """The first part of the network, with the signature of the whole."""
         network, signature = self.loaded()
         if not self.isSet("layer"):
@@ -138,11 +148,11 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
                 "layer is not set. Featurizer.layers(model) lists those that there are."
             )
         pooling, axis = self.getOrDefault("pooling"), self.value_of("channelAxis")
-        return Loaded(
+        return LoadedNetwork(
             Cut(network, self.getOrDefault("layer"), pooling, channel_axis=axis), signature
         )
 
-    def _check_inputs(self, dataset: DataFrame, found: Loaded) -> None:
+    def _check_inputs(self, dataset: DataFrame, found: LoadedNetwork) -> None:
         names, signature = self.chosen_inputs(), found.signature
         if signature is not None and len(signature.features) != len(names):
             raise InputError(
@@ -153,7 +163,7 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
         fitting = axes if len(axes) == len(names) else None
         Columns(tuple(names)).check(_spark.arrow_schema(dataset), fitting)
 
-    def _udf(self, found: Loaded, size: int | None) -> Any:
+    def _udf(self, found: LoadedNetwork, size: int | None) -> Any:
         shape, signature = self.value_of("inputShape"), found.signature
         if signature is not None:
             names = tuple(self.chosen_inputs())
@@ -161,8 +171,8 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
                 signature, features=names, head="identity", outputs=size or 1, thresholds=()
             )
         return predict_udf(
-            Loaded(found.network, signature),
-            output="raw",
+            LoadedNetwork(found.network, signature),
+            answer="raw",
             batch_size=self.getOrDefault("batchSize"),
             precision=self.value_of("precision"),
             nulls=self.getOrDefault("nulls"),
@@ -177,3 +187,60 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
     def read(cls) -> MLReader[Featurizer]:
         """A reader that runs no code from the folder."""
         return FeaturizerReader(cls)
+
+
+class FeaturizerWriter(Writer):
+    """Writes a Featurizer, with the whole network, so that other layers can be asked for later."""
+
+    def __init__(self, featurizer: Any) -> None:
+        super().__init__()
+        self._featurizer = featurizer
+
+    def saveImpl(self, path: str) -> None:
+        """The network first, then the metadata."""
+        stage = self._featurizer
+        pickles = bool(stage.getOrDefault("allowPickle"))
+        artifact = _artifact(stage.loaded(), stage.value_of("inputShape"), pickles)
+        plain = {p.name: value for p, value in stage._paramMap.items() if p.name != "model"}
+        with writing(self.sparkSession, path) as folder:
+            artifact.save(folder / "network", allow_pickle=pickles)
+        write_metadata(stage, path, self.sparkSession, plain)
+
+
+class FeaturizerReader(Reader):
+    """Reads a Featurizer."""
+
+    def load(self, path: str) -> Any:
+        """Params, then the network."""
+        stage = self.restored(path)
+        with reading(self.sparkSession, path) as folder:
+            artifact = Artifact.load(folder / "network", allow_pickle=is_trusting())
+        known = artifact.signature if artifact.signature.features else None
+        stage._set(model=LoadedNetwork(artifact.network, known))
+        return stage
+
+
+_UNKNOWN = Signature(features=(), shapes=(), dtypes=(), head="identity", outputs=0)
+
+
+def _artifact(found: LoadedNetwork, input_shape: list[int] | None, pickles: bool) -> Artifact:
+    network, signature = found
+    if signature is None and describe(network) is None and not pickles:
+        signature = _of_example(found, input_shape)
+    return Artifact(network, signature or _UNKNOWN)
+
+
+def _of_example(found: LoadedNetwork, input_shape: list[int] | None) -> Signature:
+    """What a network of one's own class takes: it is saved as a program, which has to know."""
+    network = found.network
+    rows = list(examples(network, input_shape)) if ragged_axes(network) is None else []
+    if len(rows) != 1 or (input_shape is None and rows[0][0].dim() != 2):
+        raise ArtifactError(
+            f"To save a {type(network).__name__}, which is more than standard layers, the shape of "
+            "a row has to be known. Set inputShape; or set allowPickle=True if those who load this "
+            "trust you (loading a pickle runs code)."
+        )
+    shape, dtype = tuple(rows[0][0].shape[1:]), str(rows[0][0].dtype).removeprefix("torch.")
+    return Signature(
+        features=("input",), shapes=(shape,), dtypes=(dtype,), head="identity", outputs=1
+    )

@@ -40,7 +40,7 @@ _UNSET = object()
 
 
 @dataclass(frozen=True)
-class Row:
+class ParamInfo:
     """One line of the table."""
 
     convert: Converter
@@ -53,55 +53,61 @@ class Row:
         return self.default is not _UNSET
 
 
-RECIPE_ROWS: dict[str, Row] = {
-    "loss": Row(_any, "a name, a torch loss, a callable, or a list with one for each label"),
-    "optimizer": Row(_any, "a name, a torch.optim class, or a callable that takes the parameters"),
-    "optimizer_options": Row(_any, "further arguments of the optimizer, as a dict"),
-    "learning_rate": Row(floating, "the learning rate"),
-    "epochs": Row(whole, "passes over the data"),
-    "batch_size": Row(whole, "rows of one global batch, shared by all workers"),
-    "shuffle": Row(boolean, "whether every epoch has its own order; else the DataFrame's is kept"),
-    "seed": Row(whole, "seed of shuffling, validation split and dropout"),
-    "metrics": Row(_any, "names or torchmetrics objects; None: what suits the loss"),
-    "class_weights": Row(_any, "a weight for each class"),
-    "clip_norm": Row(_optional(floating), "clip the norm of the gradient"),
-    "clip_value": Row(_optional(floating), "clip each element of the gradient"),
-    "accumulation": Row(whole, "batches that are summed into one update"),
-    "schedule": Row(_any, "a learning-rate schedule's name, or a torch scheduler factory"),
-    "schedule_per": Row(text, "whether the schedule moves with each 'step' or 'epoch'"),
-    "warmup": Row(whole, "updates over which the learning rate rises from nothing"),
-    "precision": Row(text, "'float32', or 'bfloat16' for autocast"),
-    "patience": Row(_optional(whole), "epochs without improvement after which to stop"),
-    "monitor": Row(_optional(text), "the history column to watch for early stopping"),
-    "monitor_mode": Row(_optional(text), "'min' or 'max': which of its values are better"),
-    "min_delta": Row(floating, "the least change that counts as an improvement"),
-    "restore_best": Row(boolean, "keep the best epoch's weights after early stopping"),
-    "max_steps": Row(_optional(whole), "updates after which to stop"),
-    "max_seconds": Row(_optional(floating), "seconds of training after which to stop"),
-    "stop_on_nan": Row(boolean, "stop when the loss becomes NaN or infinite"),
-    "sync_batch_norm": Row(boolean, "let batch normalisation see the rows of all workers"),
-    "freeze": Row(_any, "layers that don't learn, as a list of names, or 'all but head'"),
-    "unfreeze_at": Row(_optional(whole), "the first epoch in which frozen layers learn too"),
-    "learning_rates": Row(_any, "learning rates of layers, as a dict by name"),
-    "cache_features": Row(boolean, "let frozen layers see each row once, not once an epoch"),
+RECIPE_PARAMS: dict[str, ParamInfo] = {
+    "loss": ParamInfo(_any, "a name, a torch loss, a callable, or a list with one for each label"),
+    "optimizer": ParamInfo(
+        _any, "a name, a torch.optim class, or a callable that takes the parameters"
+    ),
+    "optimizer_options": ParamInfo(_any, "further arguments of the optimizer, as a dict"),
+    "learning_rate": ParamInfo(floating, "the learning rate"),
+    "epochs": ParamInfo(whole, "passes over the data"),
+    "batch_size": ParamInfo(whole, "rows of one global batch, shared by all workers"),
+    "shuffle": ParamInfo(
+        boolean, "whether every epoch has its own order; else the DataFrame's is kept"
+    ),
+    "seed": ParamInfo(whole, "seed of shuffling, validation split and dropout"),
+    "metrics": ParamInfo(_any, "names or torchmetrics objects; None: what suits the loss"),
+    "class_weights": ParamInfo(_any, "a weight for each class"),
+    "clip_norm": ParamInfo(_optional(floating), "clip the norm of the gradient"),
+    "clip_value": ParamInfo(_optional(floating), "clip each element of the gradient"),
+    "accumulation": ParamInfo(whole, "batches that are summed into one update"),
+    "schedule": ParamInfo(_any, "a learning-rate schedule's name, or a torch scheduler factory"),
+    "schedule_per": ParamInfo(text, "whether the schedule moves with each 'step' or 'epoch'"),
+    "warmup": ParamInfo(whole, "updates over which the learning rate rises from nothing"),
+    "precision": ParamInfo(text, "'float32', or 'bfloat16' for autocast"),
+    "patience": ParamInfo(_optional(whole), "epochs without improvement after which to stop"),
+    "monitor": ParamInfo(_optional(text), "the history column to watch for early stopping"),
+    "monitor_mode": ParamInfo(_optional(text), "'min' or 'max': which of its values are better"),
+    "min_delta": ParamInfo(floating, "the least change that counts as an improvement"),
+    "restore_best": ParamInfo(boolean, "keep the best epoch's weights after early stopping"),
+    "max_steps": ParamInfo(_optional(whole), "updates after which to stop"),
+    "max_seconds": ParamInfo(_optional(floating), "seconds of training after which to stop"),
+    "stop_on_nan": ParamInfo(boolean, "stop when the loss becomes NaN or infinite"),
+    "sync_batch_norm": ParamInfo(boolean, "let batch normalisation see the rows of all workers"),
+    "freeze": ParamInfo(_any, "layers that don't learn, as a list of names, or 'all but head'"),
+    "unfreeze_at": ParamInfo(_optional(whole), "the first epoch in which frozen layers learn too"),
+    "learning_rates": ParamInfo(_any, "learning rates of layers, as a dict by name"),
+    "cache_features": ParamInfo(boolean, "let frozen layers see each row once, not once an epoch"),
 }
 
-ESTIMATOR_ROWS: dict[str, Row] = {
-    "network": Row(_any, "the torch module to train; it is not changed"),
-    "numWorkers": Row(whole, "how many tasks train together", 1),
-    "labelCols": Row(_texts, "several label columns, in place of labelCol"),
-    "validationFraction": Row(floating, "the fraction of rows to validate on, chosen by the seed"),
-    "strategy": Row(_any, "how workers share the work", "allreduce"),
-    "initialWeights": Row(_any, "a state dict, a module, a model or a saved network's path"),
-    "timeout": Row(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
-    "progress": Row(boolean, "whether to show progress", True),
-    "observer": Row(_any, "is called with every event on the driver", None),
-    "trace": Row(_any, "a file for what every worker did and when", None),
+ESTIMATOR_PARAMS: dict[str, ParamInfo] = {
+    "network": ParamInfo(_any, "the torch module to train; it is not changed"),
+    "numWorkers": ParamInfo(whole, "how many tasks train together", 1),
+    "labelCols": ParamInfo(_texts, "several label columns, in place of labelCol"),
+    "validationFraction": ParamInfo(
+        floating, "the fraction of rows to validate on, chosen by the seed"
+    ),
+    "strategy": ParamInfo(_any, "how workers share the work", "allreduce"),
+    "initialWeights": ParamInfo(_any, "a state dict, a module, a model or a saved network's path"),
+    "timeout": ParamInfo(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
+    "progress": ParamInfo(boolean, "whether to show progress", True),
+    "observer": ParamInfo(_any, "is called with every event on the driver", None),
+    "trace": ParamInfo(_any, "a file for what every worker did and when", None),
 }
 
-MODEL_ROWS: dict[str, Row] = {
-    "featuresCols": Row(_texts, "several feature columns, in place of featuresCol"),
-    "allowPickle": Row(boolean, "let save() pickle what JSON can't describe", False),
+MODEL_PARAMS: dict[str, ParamInfo] = {
+    "featuresCols": ParamInfo(_texts, "several feature columns, in place of featuresCol"),
+    "allowPickle": ParamInfo(boolean, "let save() pickle what JSON can't describe", False),
 }
 
 
@@ -135,12 +141,12 @@ def _with_accessors(cls: type[Params], name: str, setters: bool) -> None:
 P = TypeVar("P", bound=Params)
 
 
-def declare(rows: dict[str, Row], *, setters: bool = True) -> Callable[[type[P]], type[P]]:
+def declare(params: dict[str, ParamInfo], *, setters: bool = True) -> Callable[[type[P]], type[P]]:
     """A class decorator that adds the params of a table, and accessors of all that there are."""
 
     def decorate(cls: type[P]) -> type[P]:
-        for name, row in rows.items():
-            param: Param[Any] = Param(Params._dummy(), name, row.doc, row.convert)
+        for name, info in params.items():
+            param: Param[Any] = Param(Params._dummy(), name, info.doc, info.convert)
             setattr(cls, name, param)
         inherited = [name for name in dir(cls) if isinstance(getattr(cls, name), Param)]
         for name in inherited:
@@ -150,7 +156,7 @@ def declare(rows: dict[str, Row], *, setters: bool = True) -> Callable[[type[P]]
     return decorate
 
 
-@declare(MODEL_ROWS)
+@declare(MODEL_PARAMS)
 class ModelParams(HasFeaturesCol, HasPredictionCol, HasProbabilityCol, HasRawPredictionCol):
     """What a fitted model needs to know."""
 
@@ -182,10 +188,10 @@ class ModelParams(HasFeaturesCol, HasPredictionCol, HasProbabilityCol, HasRawPre
         return self.getOrDefault(name) if self.isDefined(name) else None
 
 
-_RECIPE_PARAMS = {camel(field.name): RECIPE_ROWS[field.name] for field in fields(Recipe)}
+_CAMEL_PARAMS = {camel(field.name): RECIPE_PARAMS[field.name] for field in fields(Recipe)}
 
 
-@declare({**_RECIPE_PARAMS, **ESTIMATOR_ROWS})
+@declare({**_CAMEL_PARAMS, **ESTIMATOR_PARAMS})
 class EstimatorParams(ModelParams, HasLabelCol, HasWeightCol, HasValidationIndicatorCol):
     """What training needs to know."""
 
@@ -193,9 +199,9 @@ class EstimatorParams(ModelParams, HasLabelCol, HasWeightCol, HasValidationIndic
         super().__init__(*args)
         for field in fields(Recipe):
             self._setDefault(**{camel(field.name): getattr(Recipe(), field.name)})
-        for name, row in ESTIMATOR_ROWS.items():
-            if row.has_default:
-                self._setDefault(**{name: row.default})
+        for name, info in ESTIMATOR_PARAMS.items():
+            if info.has_default:
+                self._setDefault(**{name: info.default})
 
     def recipe_options(self) -> dict[str, Any]:
         """The recipe, under its own names."""

@@ -15,8 +15,9 @@ from farandole.api import DEFAULT_TIMEOUT, TrainingResult, train
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
 from farandole.networks import ACTIVATIONS, MLP, canonical, load_spark_weights, spark_weights
-from farandole.spark.params import Row, boolean, declare, floating, text, whole
-from farandole.training import LBFGS, GradientDescent
+from farandole.spark.input_errors import as_spark_error
+from farandole.spark.params import ParamInfo, boolean, declare, floating, text, whole
+from farandole.training import LBFGS, GradientDescent, UnusableRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,39 +28,39 @@ MOST_WORKERS = 16
 """By default no more: each iteration ends with a sum over all of them."""
 ADAM_STEP = 0.002
 
-EXTRA_ROWS = {
-    "activation": Row(text, f"of hidden layers: {', '.join(ACTIVATIONS)}", "sigmoid"),
-    "precision": Row(
+EXTRA_PARAMS = {
+    "activation": ParamInfo(text, f"of hidden layers: {', '.join(ACTIVATIONS)}", "sigmoid"),
+    "precision": ParamInfo(
         text,
         "'float64' computes what Spark does; 'float32' is about twice as fast, and its path leaves "
         "that of float64 after some iterations, to end nearby",
         "float64",
     ),
-    "numWorkers": Row(
+    "numWorkers": ParamInfo(
         whole, f"how many tasks train together; by default all that can run, up to {MOST_WORKERS}"
     ),
-    "progress": Row(boolean, "whether to show progress", False),
-    "timeout": Row(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
+    "progress": ParamInfo(boolean, "whether to show progress", False),
+    "timeout": ParamInfo(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
 }
 """Params that Spark doesn't have. Their defaults do as Spark does."""
 
-SOLVER_ROWS = {
-    "solver": Row(text, f"the algorithm that trains: {', '.join(SOLVERS)}"),
-    "stepSize": Row(
+SOLVER_PARAMS = {
+    "solver": ParamInfo(text, f"the algorithm that trains: {', '.join(SOLVERS)}"),
+    "stepSize": ParamInfo(
         floating, f"the step of gd, and the learning rate of adam (there {ADAM_STEP} unless set)"
     ),
 }
 """Params that Spark has, with more to say about them."""
 
 
-@declare(EXTRA_ROWS, setters=False)
+@declare(EXTRA_PARAMS, setters=False)
 class PerceptronParams(HasWeightCol, HasValidationIndicatorCol):
     """Params beyond Spark's, next to those that a subclass takes from Spark."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._setDefault(
-            **{name: row.default for name, row in EXTRA_ROWS.items() if row.has_default}
+            **{name: info.default for name, info in EXTRA_PARAMS.items() if info.has_default}
         )
 
     def value_of(self, name: str) -> Any:
@@ -157,23 +158,30 @@ def fit_perceptron(stage: PerceptronParams, dataset: DataFrame, loss: str) -> Tr
         stage.start_weights(),
         stage.getOrDefault("precision"),
     )
-    return train(
-        network,
-        dataset,
-        features=stage.getOrDefault("featuresCol"),
-        label=stage.getOrDefault("labelCol"),
-        weight=stage.value_of("weightCol"),
-        validation=stage.value_of("validationIndicatorCol"),
-        num_workers=workers,
-        engine=engine,
-        timeout=stage.getOrDefault("timeout"),
-        progress=stage.getOrDefault("progress"),
-        loss=loss,
-        metrics=[],
-        seed=abs(stage.getOrDefault("seed")),
-        **_way(stage),
-        **_keeping_best(stage),
-    )
+    columns = {
+        "features": stage.getOrDefault("featuresCol"),
+        "label": stage.getOrDefault("labelCol"),
+        "weight": stage.value_of("weightCol"),
+    }
+    try:
+        return train(
+            network,
+            dataset,
+            **columns,
+            validation=stage.value_of("validationIndicatorCol"),
+            num_workers=workers,
+            engine=engine,
+            timeout=stage.getOrDefault("timeout"),
+            progress=stage.getOrDefault("progress"),
+            loss=loss,
+            metrics=[],
+            seed=abs(stage.getOrDefault("seed")),
+            **_solver_options(stage),
+            **_keeping_best(stage),
+        )
+    except UnusableRows as error:
+        classes = stage.getOrDefault("layers")[-1] if loss == "cross_entropy" else None
+        raise as_spark_error(error, **columns, classes=classes) from None
 
 
 def check_new_columns(dataset: DataFrame, names: list[str]) -> None:
@@ -185,7 +193,7 @@ def check_new_columns(dataset: DataFrame, names: list[str]) -> None:
         taken.append(name)
 
 
-def _way(stage: PerceptronParams) -> dict[str, Any]:
+def _solver_options(stage: PerceptronParams) -> dict[str, Any]:
     """The options of training that a solver stands for."""
     iterations, step = stage.getOrDefault("maxIter"), stage.getOrDefault("stepSize")
     blocks = {"tolerance": stage.getOrDefault("tol"), "block_size": stage.getOrDefault("blockSize")}

@@ -31,7 +31,7 @@ from farandole.spark.io import (
     write_metadata_text,
     writing,
 )
-from farandole.spark.perceptron import EXTRA_ROWS, PerceptronParams, weight_count
+from farandole.spark.perceptron import EXTRA_PARAMS, PerceptronParams, weight_count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,13 +129,13 @@ def is_sparks(stage: PerceptronParams, *, trained: bool) -> bool:
 
 def _is_extra(name: str, value: Any) -> bool:
     """Whether Spark's class doesn't have this param, or not this value of it."""
-    if name in EXTRA_ROWS:
-        return bool(value != EXTRA_ROWS[name].default)
+    if name in EXTRA_PARAMS:
+        return bool(value != EXTRA_PARAMS[name].default)
     return name in _OURS_ALONE or (name == "solver" and value == "adam")
 
 
 def _without_extras(params: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in params.items() if name not in EXTRA_ROWS}
+    return {name: value for name, value in params.items() if name not in EXTRA_PARAMS}
 
 
 def _write_weights(folder: Path, weights: np.ndarray[Any, Any]) -> None:

@@ -11,9 +11,9 @@ from pyspark.ml.linalg import DenseVector
 from pyspark.ml.util import MLReader, MLWritable, MLWriter
 
 from farandole.api import TrainingResult
-from farandole.artifact import Signature
+from farandole.artifact import LoadedNetwork, Signature
 from farandole.errors import InputError
-from farandole.inference import Packed, Predictor
+from farandole.inference import PackedApplication, Predictor
 from farandole.networks import MLP, to_spark_weights
 from farandole.spark.perceptron import (
     PerceptronParams,
@@ -23,7 +23,7 @@ from farandole.spark.perceptron import (
     perceptron,
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
-from farandole.spark.prediction import Output, with_predictions
+from farandole.spark.prediction_columns import PredictionColumn, with_predictions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,7 @@ class PerceptronModel(PerceptronParams, MLWritable):
     def __init__(self, weights: np.ndarray[Any, Any] | None = None) -> None:
         super().__init__()
         self._weights = weights
-        self._ready: tuple[Any, Predictor, Packed] | None = None
+        self._ready: tuple[Any, Predictor, PackedApplication] | None = None
         self._objective: list[float] | None = None
         self.history = pd.DataFrame()
         """One row an iteration, of the run that made this model; empty after loading."""
@@ -97,7 +97,7 @@ class PerceptronModel(PerceptronParams, MLWritable):
         """A reader that runs no code from the folder."""
         return PerceptronReader(cls, holds_weights=True)
 
-    def sign(self, **options: Any) -> Signature:
+    def make_signature(self, **options: Any) -> Signature:
         """What the network takes and gives, in double precision."""
         return Signature(
             features=(self.getOrDefault("featuresCol"),),
@@ -110,18 +110,18 @@ class PerceptronModel(PerceptronParams, MLWritable):
         )
 
     def with_outputs(
-        self, dataset: DataFrame, signature: Signature, outputs: list[Output]
+        self, dataset: DataFrame, signature: Signature, outputs: list[PredictionColumn]
     ) -> DataFrame:
         """The DataFrame with columns of predictions."""
         check_new_columns(dataset, [output.name for output in outputs])
-        _, packed = self.applied(signature)
-        return with_predictions(dataset, list(signature.features), packed, outputs)
+        _, application = self.prepared(signature)
+        return with_predictions(dataset, list(signature.features), application, outputs)
 
-    def applied(self, signature: Signature) -> tuple[Predictor, Packed]:
+    def prepared(self, signature: Signature) -> tuple[Predictor, PackedApplication]:
         """The network ready to predict, here and elsewhere: made once for each way to do so."""
         way = (signature, self.chosen_activation, tuple(self.getOrDefault("layers")))
         if self._ready is None or self._ready[0] != way:
             network = self.network
-            packed = Packed.of(network, signature)
-            self._ready = (way, Predictor(network, signature), packed)
+            application = PackedApplication.of(LoadedNetwork(network, signature), answer="all")
+            self._ready = (way, Predictor(network, signature), application)
         return self._ready[1], self._ready[2]

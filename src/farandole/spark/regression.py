@@ -20,16 +20,14 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
-    SOLVER_ROWS,
+    SOLVER_PARAMS,
     PerceptronParams,
     as_vector,
     fit_perceptron,
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.perceptron_model import PerceptronModel
-from farandole.spark.prediction import value_outputs
-from farandole.spark.wording import in_sparks_words
-from farandole.training import UnusableRows
+from farandole.spark.prediction_columns import regressor_outputs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,17 +74,17 @@ class MultilayerPerceptronRegressionModel(
 
     def predict(self, value: Vector) -> Any:
         """The value of one row: a number, or a vector where there are several."""
-        predictor, _ = self.applied(self.sign(head="identity"))
+        predictor, _ = self.prepared(self.make_signature(head="identity"))
         row = np.asarray(value.toArray(), np.float64)
         found = predictor.predict_columns([row[None, :]]).raw[0]
         return float(found[0]) if len(found) == 1 else as_vector(found)
 
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        outputs = value_outputs(self.getOrDefault("predictionCol"), self.getLayers()[-1])
-        return self.with_outputs(dataset, self.sign(head="identity"), outputs)
+        outputs = regressor_outputs(self.getOrDefault("predictionCol"), self.getLayers()[-1])
+        return self.with_outputs(dataset, self.make_signature(head="identity"), outputs)
 
 
-@declare(SOLVER_ROWS)
+@declare(SOLVER_PARAMS)
 class MultilayerPerceptronRegressor(
     _RegressorParams, Predictor[Any], MLWritable, MLReadable["MultilayerPerceptronRegressor"]
 ):
@@ -112,16 +110,7 @@ class MultilayerPerceptronRegressor(
 
     def _fit(self, dataset: DataFrame) -> MultilayerPerceptronRegressionModel:
         self.check_params()
-        try:
-            result = fit_perceptron(self, dataset, "mse")
-        except UnusableRows as error:
-            raise in_sparks_words(
-                error,
-                features=self.getOrDefault("featuresCol"),
-                label=self.getOrDefault("labelCol"),
-                weight=self.value_of("weightCol"),
-                classes=None,
-            ) from None
+        result = fit_perceptron(self, dataset, "mse")
         model = MultilayerPerceptronRegressionModel.of(result)
         model._resetUid(self.uid)
         return self._copyValues(model)

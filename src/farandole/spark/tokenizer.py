@@ -18,29 +18,29 @@ from farandole.arguments import check_choice
 from farandole.data import BadRows, quoted
 from farandole.errors import InputError
 from farandole.features import FILE, MINILM, Tokenizer
-from farandole.inference import NULLS, UnusableInput, null_rows, put_back
+from farandole.inference import NULLS, UnusableInput, null_rows, restore_nulls
 from farandole.spark.io import Reader, Writer, reading, write_metadata, writing
-from farandole.spark.params import Row, declare, set_checked, text, whole
+from farandole.spark.params import ParamInfo, declare, set_checked, text, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ROWS: dict[str, Row] = {
-    "tokenizer": Row(
+PARAMS: dict[str, ParamInfo] = {
+    "tokenizer": ParamInfo(
         TypeConverters.identity, "a tokenizer.json, its folder, a package, or a Tokenizer", MINILM
     ),
-    "maxLength": Row(whole, "the most tokens of a text; what is longer loses its end", 128),
-    "nulls": Row(text, "'error', or 'null' for null tokens where the text is null", "error"),
+    "maxLength": ParamInfo(whole, "the most tokens of a text; what is longer loses its end", 128),
+    "nulls": ParamInfo(text, "'error', or 'null' for null tokens where the text is null", "error"),
 }
 
 
-@declare(ROWS)
+@declare(PARAMS)
 class TextTokenizerParams(HasInputCol, HasOutputCol):
     """What a tokenizer needs to know."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._setDefault(**{name: row.default for name, row in ROWS.items()})
+        self._setDefault(**{name: info.default for name, info in PARAMS.items()})
 
 
 class TextTokenizer(TextTokenizerParams, Transformer, MLWritable, MLReadable["TextTokenizer"]):
@@ -106,7 +106,7 @@ def tokens_of(texts: pa.Array, tokenizer: Tokenizer, column: str, nulls: str) ->
     found = tokenizer.tokens((texts if missing is None else texts.drop_null()).to_pylist())
     offsets = np.concatenate([[0], np.cumsum(found.lengths.numpy())]).astype(np.int32)
     lists = pa.ListArray.from_arrays(offsets, found.values.numpy())
-    return lists if missing is None else put_back(lists, missing)
+    return lists if missing is None else restore_nulls(lists, missing)
 
 
 def _check_columns(dataset: DataFrame, source: str, target: str) -> None:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from farandole.progress import Bar, Lines
 from farandole.training import events
 
 _LINE_SECONDS = 0.5
@@ -28,37 +29,34 @@ class PlainProgress:
     """A line an epoch, for logs."""
 
     def __init__(self, write: Callable[[str], Any] | None = None) -> None:
-        self._write = write or (lambda text: print(text, file=sys.stderr, flush=True))
+        self._lines = Lines(_LINE_SECONDS, write)
         self._epochs = 0
-        self._start = self._written = time.perf_counter()
+        self._start = time.perf_counter()
 
     def __call__(self, event: events.Event) -> None:
         """Write what is worth a line."""
+        write = self._lines.write
         match event:
             case events.FeaturesCached(rows=0):
-                self._write(f"frozen layers see each row once: {event.of:,} of the first worker")
+                write(f"frozen layers see each row once: {event.of:,} of the first worker")
             case events.StrategyChosen():
-                self._write(f"strategy: {event.strategy}, because {event.reason}")
+                write(f"strategy: {event.strategy}, because {event.reason}")
             case events.TrainingStarted():
                 self._epochs = event.epochs
                 self._start = time.perf_counter()
-                self._write(describe_start(event))
-            case events.EpochEnded(epoch=epoch, row=row) if self._due(epoch):
+                write(describe_start(event))
+            # Epochs of milliseconds would flood a log: the first, the last, and one in a while.
+            case events.EpochEnded(epoch=epoch, row=row) if self._lines.due(
+                epoch in (1, self._epochs)
+            ):
                 spent = time.perf_counter() - self._start
                 left = spent / epoch * (self._epochs - epoch)
-                self._write(
+                write(
                     f"epoch {epoch}/{self._epochs}  {describe_row(row)}  "
                     f"{row['rows_per_second']:,.0f} rows/s  {left:.0f} s left"
                 )
             case events.TrainingEnded():
-                self._write(f"done in {event.seconds:.1f} s: {event.reason}")
-
-    def _due(self, epoch: int) -> bool:
-        """Epochs of milliseconds would flood a log: the first, the last, and one in a while."""
-        now = time.perf_counter()
-        due = epoch in (1, self._epochs) or now - self._written > _LINE_SECONDS
-        self._written = now if due else self._written
-        return due
+                write(f"done in {event.seconds:.1f} s: {event.reason}")
 
     def close(self) -> None:
         """Nothing to tidy."""
@@ -68,57 +66,36 @@ class BarProgress:
     """A live bar on a terminal."""
 
     def __init__(self) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            SpinnerColumn,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        self._bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-        )
-        self._task = self._bar.add_task("gathering workers and data", total=None, note="")
-        self._bar.start()
+        self.bar = Bar("gathering workers and data")
         self._epochs = 0
-        self._rate = 0.0
 
     def __call__(self, event: events.Event) -> None:
         """Move the bar."""
         match event:
             case events.StrategyChosen():
-                self._bar.console.print(f"strategy: {event.strategy}, because {event.reason}")
+                self.bar.write(f"strategy: {event.strategy}, because {event.reason}")
             case events.FeaturesCached():
                 text = "frozen layers, once"
-                self._bar.update(self._task, completed=event.rows, total=event.of, description=text)
+                self.bar.update(completed=event.rows, total=event.of, description=text)
             case events.TrainingStarted():
                 self._epochs = event.epochs
-                self._bar.console.print(describe_start(event))
-                total = event.epochs * event.steps_per_epoch
-                self._bar.reset(self._task, total=total, description="epoch 1", note="")
+                self.bar.write(describe_start(event))
+                self.bar.reset(event.epochs * event.steps_per_epoch, "epoch 1")
                 self._steps = event.steps_per_epoch
             case events.StepEnded():
                 note = f"loss {event.loss:.4f}  {event.rows_per_second:,.0f} rows/s"
                 text = f"epoch {event.epoch}/{self._epochs}"
-                self._bar.update(self._task, completed=event.step, description=text, note=note)
+                self.bar.update(completed=event.step, description=text, note=note)
             case events.EpochEnded(epoch=epoch, row=row):
                 note = f"{describe_row(row)}  {row['rows_per_second']:,.0f} rows/s"
                 text = f"epoch {epoch}/{self._epochs}"
-                done = epoch * self._steps
-                self._bar.update(self._task, completed=done, description=text, note=note)
+                self.bar.update(completed=epoch * self._steps, description=text, note=note)
             case events.TrainingEnded():
-                self._bar.console.print(f"done in {event.seconds:.1f} s: {event.reason}")
+                self.bar.write(f"done in {event.seconds:.1f} s: {event.reason}")
 
     def close(self) -> None:
         """End the live display."""
-        self._bar.stop()
+        self.bar.close()
 
 
 def describe_start(event: events.TrainingStarted) -> str:
