@@ -10,6 +10,7 @@ from farandole.engines.inline import InlineEngine
 from farandole.errors import InputError
 
 if TYPE_CHECKING:
+    from farandole.engines.fork_client import stop_fork_server
     from farandole.engines.local import LocalEngine
     from farandole.engines.spark import SparkEngine
 
@@ -21,6 +22,7 @@ __all__ = [
     "SparkEngine",
     "Task",
     "resolve",
+    "stop_fork_server",
 ]
 
 
@@ -53,6 +55,10 @@ def __getattr__(name: str) -> object:
         from farandole.engines.local import LocalEngine
 
         return LocalEngine
+    if name == "stop_fork_server":
+        from farandole.engines.fork_client import stop_fork_server
+
+        return stop_fork_server
     if name == "SparkEngine":
         from farandole.engines.spark import SparkEngine
 
