@@ -1,29 +1,35 @@
-"""Spark's Python daemon with torch loaded: the workers that it forks have it from the start.
+"""Processes with torch loaded, which fork workers: Spark's Python daemon, and the local engine's.
 
     spark.python.daemon.module = farandole.daemon
 
-An import of torch takes seconds, and without this every new Python worker of Spark's pays for it:
-there are as many as tasks run at a time, and new ones after each failed task.
+An import of torch takes seconds, and without this every new Python worker pays for it: there are
+as many as tasks run at a time; Spark starts new ones after each failed task, `LocalEngine` in
+each run.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
+from farandole.engines import fork_server
+
 _HEAVY = (
     "torch._dynamo",  # torch.optim imports it on first use
-    "pyspark.sql.pandas.types",
     "farandole.training",
-    "farandole.inference",
     "farandole.engines",
 )
 
 
 def main() -> None:
     """Load what workers need, and become Spark's own daemon."""
-    for name in _HEAVY:
+    for name in (*_HEAVY, "pyspark.sql.pandas.types", "farandole.inference"):
         import_module(name)
     import_module("pyspark.daemon").manager()
+
+
+def serve_local() -> None:
+    """Load what workers need, and become the fork server of the local engine."""
+    fork_server.serve((*_HEAVY, "pyarrow.parquet", "farandole.api"))
 
 
 if __name__ == "__main__":

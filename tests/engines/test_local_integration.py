@@ -38,6 +38,10 @@ def test_contract(check: Callable[..., None]) -> None:
     check(LocalEngine(), 3 if check is contract.check_failure else 2)
 
 
+def test_fresh_interpreters_keep_the_contract_too() -> None:
+    contract.check_results(LocalEngine(fork_server=False), 2)
+
+
 def look_around(world: World, state: object) -> dict[str, Any]:
     dist.barrier()
     child = subprocess.Popen(["sleep", "300"])
@@ -66,6 +70,11 @@ def test_only_loopback_is_listened_on_and_children_of_workers_end_too() -> None:
     assert traces.eventually(lambda: traces.gone([r["child"] for r in results]))
 
 
+def test_nobody_leaves_before_all_are_connected() -> None:
+    for _ in range(3):
+        assert farandole.run(lambda: 1, num_workers=8, engine="local") == [1] * 8
+
+
 def killed_or_waiting() -> None:
     if farandole.current_world().rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -78,19 +87,21 @@ def test_a_killed_worker_is_named_and_not_the_peer_that_lost_it() -> None:
     assert caught.value.rank == 1
 
 
-def test_workers_end_with_a_driver_that_is_killed() -> None:
+def test_workers_and_their_server_end_with_a_driver_that_is_killed() -> None:
     code = (
         "import farandole, os, time\n"
-        "f = lambda: (print('PID', os.getpid()), time.sleep(300))\n"
+        "f = lambda: (print('PIDS', os.getpid(), os.getppid()), time.sleep(300))\n"
         "farandole.run(f, num_workers=1, engine='local')"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
     ) as driver:
         assert driver.stdout is not None
-        worker = psutil.Process(int(driver.stdout.readline().split()[-1]))
+        pids = [int(pid) for pid in driver.stdout.readline().split()[-2:]]
+        worker, server = map(psutil.Process, pids)
+        assert server.ppid() == driver.pid
         driver.kill()
-    assert traces.eventually(lambda: not worker.is_running())
+    assert traces.eventually(lambda: not worker.is_running() and not server.is_running())
 
 
 def leave_without_a_word() -> None:

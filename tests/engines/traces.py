@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import threading
 import time
@@ -26,11 +27,15 @@ def hosts(addresses: list[str]) -> set[str]:
 
 
 def workers() -> list[int]:
-    """Give the processes below this one that aren't Spark's own (its JVM and what that keeps)."""
+    """Give the processes below this one that are neither Spark's own (its JVM and what that keeps)
+    nor the fork server, which stays.
+    """
     found = []
     for process in psutil.Process().children():
         try:
-            if "java" not in process.name():
+            if "serve_local" in "".join(process.cmdline()):
+                found += [child.pid for child in process.children()]
+            elif "java" not in process.name():
                 found.append(process.pid)
         except psutil.NoSuchProcess:
             continue
@@ -47,7 +52,7 @@ def traces() -> dict[str, Any]:
         ),
         "listening": listening(),
         "workers": workers(),
-        "files": sorted(name for name in names if "farandole" in name or "torch" in name),
+        "files": sorted(name for name in names if re.search("farandole|torch(?!inductor)", name)),
     }
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from farandole import _spark
+from farandole.engines import fork_server
 from farandole.engines.base import Engine, MessageHandler, Task
 from farandole.engines.channel import Output
 from farandole.engines.inline import InlineEngine
 from farandole.errors import InputError
 
 if TYPE_CHECKING:
+    from farandole.engines.fork_client import stop_fork_server
     from farandole.engines.local import LocalEngine
     from farandole.engines.spark import SparkEngine
 
@@ -22,7 +24,9 @@ __all__ = [
     "Output",
     "SparkEngine",
     "Task",
+    "fork_server",
     "resolve",
+    "stop_fork_server",
 ]
 
 
@@ -55,6 +59,10 @@ def __getattr__(name: str) -> object:
         from farandole.engines.local import LocalEngine
 
         return LocalEngine
+    if name == "stop_fork_server":
+        from farandole.engines.fork_client import stop_fork_server
+
+        return stop_fork_server
     if name == "SparkEngine":
         from farandole.engines.spark import SparkEngine
 

@@ -6,18 +6,21 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, suppress
 from typing import Any
 
 from farandole.arguments import check_integer
+from farandole.engines import fork_client
 from farandole.engines.base import MessageHandler, Task
 from farandole.engines.channel import Inbox
 from farandole.engines.failure import Failure, first_cause
+from farandole.engines.fork_client import ForkServer
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.parcel import Parcel, unpack_result
-from farandole.engines.process import Finished, ProcessJob, send, start
+from farandole.engines.process import Finished, ProcessJob, WorkerProcess, send, start
 from farandole.engines.rendezvous import LOOPBACK, listen
 
 _ECHO_SECONDS = 1.0
@@ -31,14 +34,16 @@ class LocalEngine:
 
     `threads` is what torch gets in every worker; by default the cores are shared out, since
     two processes with two threads each on two cores are many times slower than with one.
+    `fork_server=False` starts every worker as a fresh interpreter, which loads torch anew.
     """
 
     name = "local"
 
-    def __init__(self, *, threads: int | None = None) -> None:
+    def __init__(self, *, threads: int | None = None, fork_server: bool = True) -> None:
         if threads is not None:
             check_integer("threads", threads)
         self.threads = threads
+        self.fork_server = fork_server
 
     def run(
         self,
@@ -51,6 +56,9 @@ class LocalEngine:
     ) -> list[Any]:
         """Start the processes, wait for all results, leave nothing behind."""
         assert rows is None, "local workers read their own rows"
+        parcel = Parcel(task)
+        # Before Ctrl-C is counted: it may take seconds, and there is nothing yet to end in order.
+        server = fork_client.ready_server() if self.fork_server else None
         arrivals: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
 
         def sort(rank: int, message: object) -> None:
@@ -62,15 +70,16 @@ class LocalEngine:
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
             inbox = stack.enter_context(Inbox(LOOPBACK, sort))
-            processes: list[subprocess.Popen[bytes]] = []
+            processes: list[WorkerProcess] = []
             stack.callback(_end, processes)
-            self._start(processes, Parcel(task), num_workers, inbox, timeout)
+            self._start(processes, server, parcel, num_workers, inbox, timeout)
             watch = _Watch(processes, arrivals, inbox, interrupts, task.stoppable)
             return watch.results()
 
     def _start(
         self,
-        processes: list[subprocess.Popen[bytes]],
+        processes: list[WorkerProcess],
+        server: ForkServer | None,
         parcel: Parcel,
         size: int,
         inbox: Inbox,
@@ -78,14 +87,24 @@ class LocalEngine:
     ) -> None:
         """Add a process for each rank to `processes`."""
         threads = self.threads or max(1, (os.cpu_count() or 1) // size)
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        environ = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         with listen(LOOPBACK) as listener:
             port = listener.getsockname()[1]
             for rank in range(size):
                 fd = listener.fileno() if rank == 0 else None
-                process = start(fd, environment)
+                process = start(fd, environ, server)
                 processes.append(process)
-                job = ProcessJob(rank, size, inbox.address, port, fd, threads, timeout, parcel)
+                job = ProcessJob(
+                    rank=rank,
+                    size=size,
+                    inbox=inbox.address,
+                    store_port=port,
+                    environ=environ,
+                    path=tuple(sys.path),
+                    threads=threads,
+                    timeout=timeout,
+                    parcel=parcel,
+                )
                 threading.Thread(target=_feed, args=(job, process), daemon=True).start()
 
 
@@ -94,7 +113,7 @@ class _Watch:
 
     def __init__(
         self,
-        processes: list[subprocess.Popen[bytes]],
+        processes: list[WorkerProcess],
         arrivals: queue.SimpleQueue[tuple[int, object]],
         inbox: Inbox,
         interrupts: Interrupts,
@@ -165,15 +184,14 @@ def _epitaph(code: int) -> str:
     return f"the process died without a word (exit code {code})"
 
 
-def _feed(job: ProcessJob, process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None
+def _feed(job: ProcessJob, process: WorkerProcess) -> None:
     try:
         send(job, process.stdin)
     except OSError:
         return  # it died at birth: noticed by its exit code
 
 
-def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+def _end(processes: list[WorkerProcess]) -> None:
     """Nothing stays: neither the workers nor what they started."""
     for process in processes:
         with suppress(subprocess.TimeoutExpired):
@@ -182,6 +200,5 @@ def _end(processes: list[subprocess.Popen[bytes]]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
     for process in processes:
         process.wait(10)
-        assert process.stdin is not None
         with suppress(OSError):  # a job that was never read to its end
             process.stdin.close()

@@ -181,6 +181,8 @@ def process_group(
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
         )
+        # A worker with little to do must not go while peers still connect to it.
+        dist.all_reduce(torch.zeros(1))
         yield
         if dist.is_initialized():  # the user's own code may have destroyed it
             _destroy()

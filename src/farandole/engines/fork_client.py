@@ -1,0 +1,268 @@
+"""The driver's side of the fork server: start it, ask it for workers, replace it, end it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Hashable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO
+
+from farandole.engines.fork_server import FORK, ONE_THREAD, READY, UNFIT
+
+_COMMAND = (
+    "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]\n"
+    "from farandole.daemon import serve_local; serve_local()"
+)
+_READ_AT_START = (
+    *("PYTHON", "LD_", "LANG", "LC_", "TZ", "MALLOC_", "GLIBC_TUNABLES", "MIMALLOC_", "JE_"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMPY_", "NPY_", "ARROW_"),
+    *("TORCH", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_", "CUDA_", "NVIDIA_", "NCCL_", "HIP_"),
+)
+"""Variables that the interpreter, the C library or torch read once, while they start."""
+_ANSWER_SECONDS = 30.0
+"""A server that needs longer to fork is stopped or stuck."""
+_UNKNOWN_CODE = 255
+
+
+class ForkedProcess:
+    """A worker that the server forked: the part of `subprocess.Popen` that the engine uses."""
+
+    def __init__(self, pid: int, stdin: IO[bytes], status: socket.socket) -> None:
+        self.pid = pid
+        self.stdin = stdin
+        self._status = status
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        if self._code is None:
+            self._look(0)
+        return self._code
+
+    def wait(self, timeout: float) -> int:
+        """Wait for its end, and give the exit code."""
+        deadline = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(f"worker {self.pid}", timeout)
+            self._look(left)
+        return code
+
+    def _look(self, seconds: float) -> None:
+        self._status.settimeout(seconds)
+        try:
+            message = self._status.recv(64)
+        except (TimeoutError, BlockingIOError):
+            return
+        except OSError:
+            message = b""
+        if message:
+            self._ended(int(message.removeprefix(b"exit ")))
+        elif not _exists(self.pid):  # the server was killed: nobody knows the code
+            self._ended(_UNKNOWN_CODE)
+        else:
+            time.sleep(min(seconds, 0.02))
+
+    def _ended(self, code: int) -> None:
+        self._code = code
+        self._status.close()
+
+
+class ForkServer:
+    """A server, as the driver sees it. It ends when its socket closes, for whatever reason."""
+
+    def __init__(self, settings: Hashable) -> None:
+        self.settings = settings
+        self._answer: bytes | None = None
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _COMMAND, *_library_path()],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **ONE_THREAD},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def is_ready(self) -> bool:
+        """Wait until it has loaded everything; False when it must not fork, or has died."""
+        if self._answer is None:
+            try:
+                self._answer = self._control.recv(64)
+            except OSError:
+                self._answer = b""
+        return self._answer == READY
+
+    def is_gone(self) -> bool:
+        """Whether its process has ended, though it is fit."""
+        return self._answer != UNFIT and self._process.poll() is not None
+
+    def fork(self, listener: int | None) -> ForkedProcess:
+        """A new worker; an OSError when the server doesn't answer."""
+        with ExitStack() as stack, ExitStack() as kept:
+            stdin_read, stdin_write = os.pipe()
+            stack.callback(os.close, stdin_read)
+            stdin = kept.enter_context(open(stdin_write, "wb"))
+            status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            kept.enter_context(status)
+            with theirs:
+                folder = os.open(".", os.O_PATH)
+                stack.callback(os.close, folder)
+                fds = [stdin_read, 1, 2, folder, theirs.fileno()]
+                fds += [] if listener is None else [listener]
+                socket.send_fds(self._control, [FORK], fds)
+            status.settimeout(_ANSWER_SECONDS)
+            word, _, pid = status.recv(64).partition(b" ")
+            if word != b"pid":
+                raise ConnectionError("the fork server made no worker")
+            kept.pop_all()
+        return ForkedProcess(int(pid), stdin, status)
+
+    def stop(self, *, kill: bool = False) -> None:
+        """Let it end: when its workers have ended, or at once."""
+        self._control.close()
+        if kill:
+            self._process.kill()
+        try:
+            self._process.wait(0.5)
+        except subprocess.TimeoutExpired:  # another thread's workers still run
+            threading.Thread(target=self._process.wait, daemon=True).start()
+
+    def disown(self) -> None:
+        """In a fork of the driver: leave the server to the parent."""
+        self._control.close()
+        self._process.returncode = 0  # it isn't a child of this process
+
+
+_lock = threading.Lock()
+_server: ForkServer | None = None
+_hooked = False
+
+
+def ready_server() -> ForkServer | None:
+    """The server of this process, started if need be; None where it can't be used."""
+    global _server
+    if sys.platform != "linux":  # elsewhere a fork isn't safe, or there is none
+        return None
+    with _lock:
+        settings = _settings()
+        if _server is None or _server.is_gone() or _server.settings != settings:
+            _stop()
+            _hook()
+            _server = ForkServer(settings)
+        return _server if _server.is_ready() else None
+
+
+def drop(server: ForkServer) -> None:
+    """Kill a server that doesn't answer. Its workers go on."""
+    global _server
+    with _lock:
+        if _server is server:
+            server.stop(kill=True)
+            _server = None
+
+
+def stop_fork_server() -> None:
+    """End the process that local workers are forked from, and free its memory.
+
+    It holds torch, and ends with this process in any case. The next run starts another one.
+
+    >>> stop_fork_server()
+    """
+    with _lock:
+        _stop()
+
+
+def _stop() -> None:
+    global _server
+    if _server is not None:
+        _server.stop()
+        _server = None
+
+
+def _hook() -> None:
+    """Once: end the server with this process, and leave it alone in a fork of this process."""
+    global _hooked
+    if not _hooked:
+        _hooked = True
+        atexit.register(stop_fork_server)
+        os.register_at_fork(after_in_child=_disown)
+
+
+def _disown() -> None:
+    global _lock, _server
+    _lock = threading.Lock()
+    if _server is not None:
+        _server.disown()
+        _server = None
+
+
+def _settings() -> Hashable:
+    """All that a process gets when it starts, and that the server can't change later."""
+    import resource
+
+    umask = []
+    with suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as lines:
+        umask = [line for line in lines if line.startswith("Umask")]
+    limits = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+    return (
+        sys.executable,
+        tuple(
+            (name, value)
+            for name, value in sorted(os.environ.items())
+            if name.startswith(_READ_AT_START) and name not in ONE_THREAD
+        ),
+        tuple(_source_files()),
+        tuple(resource.getrlimit(getattr(resource, name)) for name in limits),
+        (*os.getresuid(), *os.getresgid(), *umask),
+        (os.getpriority(os.PRIO_PROCESS, 0), *sorted(os.sched_getaffinity(0))),
+    )
+
+
+def _source_files() -> list[tuple[str, int, int]]:
+    """Name, time and size of each file of this package."""
+    found = []
+    for folder, _, names in os.walk(Path(__file__).parent.parent):
+        for name in names:
+            if name.endswith(".py"):
+                with suppress(FileNotFoundError):
+                    state = os.stat(os.path.join(folder, name))
+                    found.append((f"{folder}/{name}", state.st_mtime_ns, state.st_size))
+    return sorted(found)
+
+
+def _library_path() -> list[str]:
+    """sys.path without the current folder and the script's: a server keeps no module of the user's.
+
+    Unless a library is there, beside the script.
+    """
+    names = ("farandole", "torch", "numpy", "pyarrow")
+    files = [sys.modules[name].__file__ or "" for name in names if name in sys.modules]
+    libraries = {os.path.realpath(Path(file).parent.parent) for file in files}
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    users = {os.path.realpath(""), os.path.realpath(Path(script or "").parent)} - libraries
+    return [entry for entry in sys.path if os.path.realpath(entry) not in users]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
