@@ -1,9 +1,15 @@
-"""What all tests share: one Spark session for the run, and one thread a process."""
+"""What all tests share: one Spark session for the run, one thread a process, two lanes, a budget.
+
+`make test` runs two lanes side by side (pytest-xdist). All tests with the fixture `spark` form one
+of them, so that one JVM serves them all; the others go wherever there is room, file by file, so
+that a module's fixtures are made once.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +35,47 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 # A picture is drawn to a file, never to a window.
 os.environ["MPLBACKEND"] = "Agg"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--budget", type=float, help="fail if the run takes longer, in seconds")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_START] = time.monotonic()
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist turns a group into a part of the test's name
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        uses_spark = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else item.location[0]))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    budget, seconds = session.config.getoption("budget"), _seconds(session.config)
+    if budget is not None and seconds > budget and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    budget, seconds = config.getoption("budget"), _seconds(config)
+    if budget is not None and seconds > budget:
+        terminalreporter.write_line(
+            f"The run took {seconds:.0f} s: more than its budget of {budget:.0f} s. Find out what "
+            "is slow with --durations=30, and mark what only repeats as exhaustive.",
+            red=True,
+        )
+
+
+_START = pytest.StashKey[float]()
+
+
+def _seconds(config: pytest.Config) -> float:
+    return time.monotonic() - config.stash[_START]
 
 
 @pytest.fixture(scope="session")
