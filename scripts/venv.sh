@@ -42,17 +42,35 @@ else
 fi
 
 # pip's own output is a wall; a line a package is enough to see that it moves.
+progress() {
+    awk '/^ *(Downloading|Using cached|Processing) .*\.(whl|tar\.gz)( |$)/ {
+             sub(/^ *(Downloading|Using cached|Processing) +(.*\/)?/, "    "); print; fflush() }
+         /^Installing collected / { print "    writing the files"; fflush() }
+         /^pip failed$/           { failed = 1 }
+         END                      { exit failed }' >&2
+}
+
+# An index in a folder lacks most packages, and pip says so for each of them. Other warnings and all errors stay.
+warnings() {
+    awk '/^WARNING: Location .* is ignored: it is neither a file nor a directory/ { next }
+         { print; fflush() }' >&2
+}
+
+# Descriptor 3 leads to `progress`, so that pip's two streams can go different ways. Plain sh has no `pipefail`:
+# the last line of the first stream says whether pip failed.
 install() {
-    { PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check \
-        --progress-bar off --constraint constraints.txt "$@" || echo "pip failed"; } |
-        awk '/^ *(Downloading|Using cached|Processing) .*\.(whl|tar\.gz)/ {
-                 sub(/^ *(Downloading|Using cached|Processing) +(.*\/)?/, "    "); print; fflush() }
-             /^Installing collected / { print "    writing the files"; fflush() }
-             /^pip failed$/           { failed = 1 }
-             END                      { exit failed }' >&2
+    {
+        {
+            PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check \
+                --progress-bar off --constraint constraints.txt "$@" 2>&1 >&3 || echo "pip failed" >&3
+        } | warnings
+    } 3>&1 | progress
 }
 
 say "Installing the packages of constraints.txt (some minutes the first time)"
 # Each source archive (pyspark is one) is built with the tools that it asks for itself, not with those of $venv.
-install "torch==$(sed -n 's/^torch==//p' constraints.txt)" --editable '.[dev]'
+install "torch==$(sed -n 's/^torch==//p' constraints.txt)" --editable '.[dev]' || {
+    say "The packages could not be installed: see pip's words above. Call make again when that is mended."
+    exit 1
+}
 say "Packages are installed"
