@@ -41,19 +41,37 @@ else
     "$python" -m venv --clear "$venv"
 fi
 
-# pip's own output is a wall; a line a package is enough to see that it moves.
+# pip's own output is a wall; a line a package is enough to see that it moves. If pip fails, what it said last follows:
+# it explains some errors (a conflict of versions) where it reports progress. The shell reads the lines, not awk,
+# because not every awk hands on a line before the next thousand have come.
 progress() {
-    awk '/^ *(Downloading|Using cached|Processing) .*\.(whl|tar\.gz)( |$)/ {
-             sub(/^ *(Downloading|Using cached|Processing) +(.*\/)?/, "    "); print; fflush() }
-         /^Installing collected / { print "    writing the files"; fflush() }
-         /^pip failed$/           { failed = 1 }
-         END                      { exit failed }' >&2
+    last_words=
+    while IFS= read -r line; do
+        word=${line#"${line%%[! ]*}"}
+        case $word in
+        "pip failed") printf '%s' "$last_words" >&2; return 1 ;;
+        "Downloading "*.metadata*) ;;
+        "Downloading "* | "Using cached "*.whl* | "Using cached "*.gz* | "Processing "*.whl* | "Processing "*.gz*)
+            word=${word#Using }
+            word=${word#* }
+            echo "    ${word##*/}" >&2
+            last_words= ;;
+        "Installing collected "*) echo "    writing the files" >&2; last_words= ;;
+        "Collecting "* | "Requirement already "*) last_words= ;;
+        *) last_words="$last_words$line
+" ;;
+        esac
+    done
 }
 
 # An index in a folder lacks most packages, and pip says so for each of them. Other warnings and all errors stay.
 warnings() {
-    awk '/^WARNING: Location .* is ignored: it is neither a file nor a directory/ { next }
-         { print; fflush() }' >&2
+    while IFS= read -r line; do
+        case $line in
+        "WARNING: Location "*" is ignored: it is neither a file nor a directory"*) ;;
+        *) printf '%s\n' "$line" >&2 ;;
+        esac
+    done
 }
 
 # Descriptor 3 leads to `progress`, so that pip's two streams can go different ways. Plain sh has no `pipefail`:
