@@ -8,16 +8,17 @@ venv=${1:?usage: scripts/venv.sh FOLDER}
 
 say() { echo "==> $*" >&2; }
 
-is_recent() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+# What pyproject.toml asks for; pip itself would only say so after the download.
+is_supported() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1; }
 
 find_python() {
     for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python; do
-        if is_recent "$candidate"; then
+        if is_supported "$candidate"; then
             command -v "$candidate"
             return
         fi
     done
-    say "Python 3.11 or newer is needed, and none was found (python3 is" \
+    say "Python 3.11, 3.12 or 3.13 is needed, and none was found (python3 is" \
         "$(python3 --version 2>/dev/null || echo missing)). Install one, or name it: make PYTHON=/path/to/python3.12 …"
     exit 1
 }
@@ -32,7 +33,7 @@ ensure_venv_module() {
     exit 1
 }
 
-if is_recent "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+if is_supported "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     say "Using $venv ($("$venv/bin/python" --version))"
 else
     python=$(find_python)
@@ -41,53 +42,8 @@ else
     "$python" -m venv --clear "$venv"
 fi
 
-# pip's own output is a wall; a line a package is enough to see that it moves. If pip fails, what it said last follows:
-# it explains some errors (a conflict of versions) where it reports progress. The shell reads the lines, not awk,
-# because not every awk hands on a line before the next thousand have come.
-progress() {
-    last_words=
-    while IFS= read -r line; do
-        word=${line#"${line%%[! ]*}"}
-        case $word in
-        "pip failed") printf '%s' "$last_words" >&2; return 1 ;;
-        "Downloading "*.metadata*) ;;
-        "Downloading "* | "Using cached "*.whl* | "Using cached "*.gz* | "Processing "*.whl* | "Processing "*.gz*)
-            word=${word#Using }
-            word=${word#* }
-            echo "    ${word##*/}" >&2
-            last_words= ;;
-        "Installing collected "*) echo "    writing the files" >&2; last_words= ;;
-        "Collecting "* | "Requirement already "*) last_words= ;;
-        *) last_words="$last_words$line
-" ;;
-        esac
-    done
-}
-
-# An index in a folder lacks most packages, and pip says so for each of them. Other warnings and all errors stay.
-warnings() {
-    while IFS= read -r line; do
-        case $line in
-        "WARNING: Location "*" is ignored: it is neither a file nor a directory"*) ;;
-        *) printf '%s\n' "$line" >&2 ;;
-        esac
-    done
-}
-
-# Descriptor 3 leads to `progress`, so that pip's two streams can go different ways. Plain sh has no `pipefail`:
-# the last line of the first stream says whether pip failed.
-install() {
-    {
-        {
-            PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check \
-                --progress-bar off --constraint constraints.txt "$@" 2>&1 >&3 || echo "pip failed" >&3
-        } | warnings
-    } 3>&1 | progress
-}
-
 say "Installing the packages of constraints.txt (some minutes the first time)"
-# Each source archive (pyspark is one) is built with the tools that it asks for itself, not with those of $venv.
-install "torch==$(sed -n 's/^torch==//p' constraints.txt)" --editable '.[dev]' || {
+sh scripts/pip_install.sh "$venv" --editable '.[dev]' || {
     say "The packages could not be installed: see pip's words above. Call make again when that is mended."
     exit 1
 }
