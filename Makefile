@@ -9,21 +9,30 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 STAMP := $(VENV)/.stamp
 BIN := $(VENV)/bin
-SOURCES := $(wildcard src tests benchmarks examples)
+SOURCES := src tests benchmarks examples scripts
+# What `make test` samples and `make test-all` runs in full.
+EXHAUSTIVE := soak or exhaustive
 # Prefix of every command that starts Spark: finds a Java 17+, or installs one.
 WITH_JAVA := JAVA_HOME="$$(sh scripts/java.sh)" && export JAVA_HOME &&
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: $(STAMP) ## train on Iris and digits with two Spark workers, and show the result
 	@$(WITH_JAVA) $(BIN)/farandole demo
 
 .PHONY: test
-test: $(STAMP) ## the whole test suite, docstring examples included (ARGS="-k name" to choose)
-	@$(WITH_JAVA) $(BIN)/python -m pytest $(ARGS)
+test: $(STAMP) ## the tests of every capability, docstring examples included (ARGS="-k name" to choose)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not ($(EXHAUSTIVE))" $(ARGS)
+
+.PHONY: test-rest
+test-rest: $(STAMP) ## what test-all has beyond test: all combinations, many fits in a row
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "$(EXHAUSTIVE)" $(ARGS)
+
+.PHONY: test-all
+test-all: test test-rest ## every test
 
 .PHONY: check
 check: $(STAMP) ## ruff, mypy --strict and the layer test
@@ -43,13 +52,22 @@ bench: $(STAMP) ## run every file of benchmarks/
 	    echo "== $$file"; $(BIN)/python "$$file" || exit 1; \
 	done
 
+.PHONY: package
+package: $(STAMP) ## build source archive and wheel into dist/, and try them as a user would
+	@sh scripts/package.sh
+
+.PHONY: matrix
+matrix: $(STAMP) ## which versions of Python and Spark work; writes docs/compatibility.md
+	@$(WITH_JAVA) $(BIN)/python scripts/matrix.py $(ARGS)
+
 .PHONY: setup
 setup: $(STAMP) ## only the set-up: .venv, packages, Java
 	@sh scripts/java.sh >/dev/null && echo "Ready. Next: make demo"
 
 .PHONY: clean
-clean: ## remove .venv, caches and build output
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+clean: ## remove environments, caches, build output, and what demo and explain write
+	rm -rf $(VENV) .matrix build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf farandole-demo farandole-explain spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

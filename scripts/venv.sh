@@ -8,16 +8,17 @@ venv=${1:?usage: scripts/venv.sh FOLDER}
 
 say() { echo "==> $*" >&2; }
 
-is_recent() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+# What pyproject.toml asks for; pip itself would only say so after the download.
+is_supported() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1; }
 
 find_python() {
     for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python; do
-        if is_recent "$candidate"; then
+        if is_supported "$candidate"; then
             command -v "$candidate"
             return
         fi
     done
-    say "Python 3.11 or newer is needed, and none was found (python3 is" \
+    say "Python 3.11, 3.12 or 3.13 is needed, and none was found (python3 is" \
         "$(python3 --version 2>/dev/null || echo missing)). Install one, or name it: make PYTHON=/path/to/python3.12 …"
     exit 1
 }
@@ -32,7 +33,7 @@ ensure_venv_module() {
     exit 1
 }
 
-if is_recent "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+if is_supported "$venv/bin/python" && "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     say "Using $venv ($("$venv/bin/python" --version))"
 else
     python=$(find_python)
@@ -41,18 +42,9 @@ else
     "$python" -m venv --clear "$venv"
 fi
 
-# pip's own output is a wall; a line a package is enough to see that it moves.
-install() {
-    { PYTHONUNBUFFERED=1 "$venv/bin/python" -m pip install --disable-pip-version-check \
-        --progress-bar off --constraint constraints.txt "$@" || echo "pip failed"; } |
-        awk '/^ *(Downloading|Using cached|Processing) .*\.(whl|tar\.gz)/ {
-                 sub(/^ *(Downloading|Using cached|Processing) +(.*\/)?/, "    "); print; fflush() }
-             /^Installing collected / { print "    writing the files"; fflush() }
-             /^pip failed$/           { failed = 1 }
-             END                      { exit failed }' >&2
-}
-
 say "Installing the packages of constraints.txt (some minutes the first time)"
-# Each source archive (pyspark is one) is built with the tools that it asks for itself, not with those of $venv.
-install "torch==$(sed -n 's/^torch==//p' constraints.txt)" --editable '.[dev]'
+sh scripts/pip_install.sh "$venv" --editable '.[dev]' || {
+    say "The packages could not be installed: see pip's words above. Call make again when that is mended."
+    exit 1
+}
 say "Packages are installed"

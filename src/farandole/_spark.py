@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 import socket
@@ -235,7 +236,10 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The Arrow schema in which Python workers will see the rows of `frame`."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=False)
+    # Spark 4.1 takes UTC without being told; later ones have a name for it.
+    named = "timezone" in inspect.signature(to_arrow_schema).parameters
+    zone = {"timezone": "UTC"} if named else {}
+    return to_arrow_schema(frame.schema, prefers_large_types=False, **zone)
 
 
 def stage_metadata(stage: Params, session: SparkSession, params: dict[str, Any] | None) -> str:
