@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 SOURCES := src tests benchmarks examples scripts
 # What `make test` samples and `make test-all` runs in full.
 EXHAUSTIVE := soak or exhaustive
+# Two lanes side by side: one has the JVM and its tests, both take the rest (tests/conftest.py).
+LANES := --numprocesses 2 --dist loadgroup
 # Prefix of every command that starts Spark: finds a Java 17+, or installs one.
 WITH_JAVA := JAVA_HOME="$$(sh scripts/java.sh)" && export JAVA_HOME &&
 
@@ -25,11 +27,11 @@ demo: $(STAMP) ## train on Iris and digits with two Spark workers, and show the 
 
 .PHONY: test
 test: $(STAMP) ## the tests of every capability, docstring examples included (ARGS="-k name" to choose)
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not ($(EXHAUSTIVE))" $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(LANES) -m "not ($(EXHAUSTIVE))" $(ARGS)
 
 .PHONY: test-rest
 test-rest: $(STAMP) ## what test-all has beyond test: all combinations, many fits in a row
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "$(EXHAUSTIVE)" $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(LANES) -m "$(EXHAUSTIVE)" $(ARGS)
 
 .PHONY: test-all
 test-all: test test-rest ## every test
