@@ -33,9 +33,9 @@ from PIL import Image
 from torch import nn
 
 import farandole
-from farandole.features import Cut, Tokenizer, backbone, sentence_encoder
+from farandole.features import Cut
 from farandole.inference import Predictor
-from farandole.networks import MobileNetV2, SentenceEncoder
+from farandole.pretrained import MobileNetV2, SentenceEncoder, Tokenizer, backbone, sentence_encoder
 
 Table = pa.Table
 WAYS = ("frozen", "fine-tuned", "from scratch")

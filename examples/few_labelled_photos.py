@@ -16,7 +16,7 @@ from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from farandole.features import backbone
+from farandole.pretrained import backbone
 from farandole.spark import TorchEstimator, read_images
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

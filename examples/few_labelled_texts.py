@@ -14,7 +14,7 @@ from pyspark.ml import Pipeline
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.sql import DataFrame, SparkSession
 
-from farandole.features import sentence_encoder
+from farandole.pretrained import sentence_encoder
 from farandole.spark import TextTokenizer, TorchEstimator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

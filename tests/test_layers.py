@@ -24,6 +24,7 @@ ROWS = (
     ("errors",),
     ("arguments", "progress", "ragged", "system_memory"),
     ("world", "networks", "_spark"),
+    ("pretrained",),
     ("artifact",),  # rebuilds networks by name
     ("data", "engines", "parallel"),
     ("training", "inference", "planning"),
@@ -34,7 +35,7 @@ ROWS = (
     ("__main__",),  # python -m farandole
 )
 
-# Rooms that may use some rooms above them only; the first four rows are open to everyone.
+# Rooms that may use some rooms above them only; the first five rows are open to everyone.
 ONLY = {
     "training": {"parallel", "data"},
     "inference": {"data"},
@@ -90,7 +91,7 @@ def may_import(importer: str, imported: str) -> bool:
         return False
     if row_of(there) >= row_of(here):
         return False
-    return row_of(there) < 4 or there in ONLY.get(here, {there})
+    return row_of(there) < 5 or there in ONLY.get(here, {there})
 
 
 def may_use_spark(path: str) -> bool:

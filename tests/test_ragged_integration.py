@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from tests.data.test_images import SPARK_IMAGE, encoded, picture, spark_image
+from tests.data.test_image_decoding import SPARK_IMAGE, encoded, picture, spark_image
 from torch import nn
 
 import farandole

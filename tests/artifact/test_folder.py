@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -17,8 +18,11 @@ from torch import nn
 
 from farandole.artifact import Artifact, Signature
 from farandole.artifact import folder as folder_module
+from farandole.artifact.folder import _Unpickler
 from farandole.errors import ArtifactError
-from farandole.networks import RNN
+from farandole.networks import MLP, RNN
+from farandole.pretrained import ResNet
+from farandole.pretrained.inception import InceptionBlock
 from farandole.ragged import Ragged
 
 
@@ -319,3 +323,17 @@ def test_an_old_folder_that_cannot_be_put_back_is_kept(
         folder_module.replace_folder(tmp_path / "draft", tmp_path / "target")
     [kept] = tmp_path.glob(".target-*/old/is")
     assert kept.read_text() == "target"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("farandole.networks.resnet ResNet", ResNet),
+        ("farandole.networks.mixed Mixed", InceptionBlock),
+        ("farandole.networks.mlp MLP", MLP),
+    ],
+)
+def test_older_pickles_find_classes_that_have_moved(old: str, new: type) -> None:
+    module, name = old.split()
+    pickled = io.BytesIO(f"c{module}\n{name}\n.".encode())  # pickle for: that class
+    assert _Unpickler(pickled).load() is new

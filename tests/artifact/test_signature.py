@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from farandole.artifact import Signature
-from farandole.artifact.signature import zeros
+from farandole.artifact.signature import zero_column
 from farandole.ragged import Ragged
 
 
@@ -59,6 +59,6 @@ def test_an_example_of_given_sizes(rows: int) -> None:
     assert isinstance(found, Ragged)
     assert found.lengths.tolist() == [3, 0, 3, 0, 3][:rows]
     assert found.values.shape == (sum([3, 0, 3, 0, 3][:rows]), 2)
-    cube = zeros((None, None, None), "int64", rows)
+    cube = zero_column((None, None, None), "int64", rows)
     assert isinstance(cube, Ragged)
     assert (len(cube), cube.axes) == (rows, 3)

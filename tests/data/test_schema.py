@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.data.test_images import SPARK_IMAGE
+from tests.data.test_image_decoding import SPARK_IMAGE
 
 from farandole.data import Columns
 from farandole.data.schema import check_type

@@ -201,3 +201,9 @@ def test_mapped_pages_are_given_back(
     assert psutil.Process().memory_info().shared < resident - (28 << 20)
     assert everything.sum() == 8 << 20  # what was given back is still there
     shard.close()
+
+
+def test_what_numpy_has_no_type_for_is_kept_in_single_precision() -> None:
+    shard = write_shard([batch(x=[1 / 3])], ("x",), Storage("bfloat16"))
+    assert shard.columns["x"].numpy()[0] == np.float32(1 / 3)
+    shard.close()

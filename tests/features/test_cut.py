@@ -20,8 +20,9 @@ from farandole.artifact.onnx_file import OnnxNetwork
 from farandole.artifact.torchscript import ScriptNetwork
 from farandole.errors import InputError
 from farandole.features.cut import Cut
-from farandole.networks import CNN, GNN, MLP, RNN, ResNet
-from farandole.networks.declared import ragged_axes, takes_gray
+from farandole.networks import CNN, GNN, MLP, RNN
+from farandole.networks.input_spec import ragged_axes, takes_gray
+from farandole.pretrained import ResNet
 from farandole.ragged import Ragged
 
 

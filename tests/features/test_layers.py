@@ -9,9 +9,8 @@ from torch import nn
 
 from farandole.artifact import Artifact, Signature
 from farandole.errors import InputError
-from farandole.features.cut import Cut
+from farandole.features.cut import Cut, num_features
 from farandole.features.layers import Layer, layers
-from farandole.features.width import width
 from farandole.networks import CNN, RNN
 
 
@@ -70,7 +69,7 @@ def test_exported_programs_remember_their_layers(tmp_path: Path) -> None:
 
 def test_width() -> None:
     network = Photos(nn.Linear(6, 2))
-    assert width(Cut(network, "body")) == 6
-    assert width(Cut(network, "body", "flatten")) is None
-    assert width(Cut(network, "body", "flatten"), (3, 10, 12)) == 6 * 3 * 4
-    assert width(Cut(nn.Sequential(nn.ReLU()), "0")) is None
+    assert num_features(Cut(network, "body")) == 6
+    assert num_features(Cut(network, "body", "flatten")) is None
+    assert num_features(Cut(network, "body", "flatten"), (3, 10, 12)) == 6 * 3 * 4
+    assert num_features(Cut(nn.Sequential(nn.ReLU()), "0")) is None

@@ -17,7 +17,8 @@ from farandole.artifact import Signature
 from farandole.errors import InputError
 from farandole.inference import Predictor
 from farandole.inference.precision import _survives, lowered
-from farandole.networks import CNN, GNN, MLP, RNN, MobileNetV2, ResNet
+from farandole.networks import CNN, GNN, MLP, RNN
+from farandole.pretrained import MobileNetV2, ResNet
 
 Array = np.ndarray[Any, Any]
 LOWER = ("bfloat16", "int8")

@@ -14,8 +14,8 @@ from farandole.artifact.torchscript import ScriptNetwork
 from farandole.errors import InputError
 from farandole.inference import Predictor
 from farandole.inference.predictor import _BatchSizing
-from farandole.networks import FIRST_ROWS, gauge
-from farandole.networks.gauge import MOST_ROWS
+from farandole.networks import PROBE_ROWS, batch_sizing
+from farandole.networks.batch_sizing import MAX_ROWS
 
 
 class Seen(nn.Module):
@@ -34,7 +34,7 @@ class Seen(nn.Module):
 
 
 def test_wide_layers_get_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauge, "_BYTES", 1 << 20)
+    monkeypatch.setattr(batch_sizing, "_BYTES", 1 << 20)
     x = np.random.default_rng(0).normal(size=(5000, 4)).astype(np.float32)
     for width in (10, 1000):
         network = Seen(width)
@@ -45,14 +45,14 @@ def test_wide_layers_get_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         largest = 4 * (width + max(4, 2))  # bytes a row of a layer's input and output
         fits = (1 << 20) // (2 * largest)
         _, first, *rest = network.rows  # the first of all looks at zeros
-        assert first == FIRST_ROWS
-        assert sum(rest) == 5000 - FIRST_ROWS
-        assert max(rest) == min(fits, MOST_ROWS, 5000 - FIRST_ROWS)
+        assert first == PROBE_ROWS
+        assert sum(rest) == 5000 - PROBE_ROWS
+        assert max(rest) == min(fits, MAX_ROWS, 5000 - PROBE_ROWS)
         assert max(rest) * largest <= 1 << 20
 
 
 def test_a_row_that_is_too_large_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauge, "_BYTES", 16)
+    monkeypatch.setattr(batch_sizing, "_BYTES", 16)
     network = Seen(100)
     Predictor(network)(np.zeros((20, 4), np.float32))
     assert network.rows[2:] == [1] * 4
@@ -61,11 +61,11 @@ def test_a_row_that_is_too_large_goes_alone(monkeypatch: pytest.MonkeyPatch) -> 
 def fitting(network: nn.Module, rows: torch.Tensor) -> int:
     with _BatchSizing(network) as seen, torch.inference_mode():
         network(rows)
-    return seen.fitting(len(rows))
+    return seen.rows_that_fit(len(rows))
 
 
 def test_never_more_than_makes_anything_faster() -> None:
-    assert fitting(nn.Linear(1, 1), torch.zeros(2, 1)) == MOST_ROWS
+    assert fitting(nn.Linear(1, 1), torch.zeros(2, 1)) == MAX_ROWS
 
 
 class Several(nn.Module):
@@ -76,7 +76,7 @@ class Several(nn.Module):
 def test_outputs_in_any_structure_count() -> None:
     row = 4 * (1 << 10) * (1 + 100 + 2)
     found = fitting(Several(), torch.zeros(2, 1 << 10))
-    assert found == gauge._BYTES // (2 * row)
+    assert found == batch_sizing._BYTES // (2 * row)
 
 
 def scripted(network: nn.Module) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,16 +9,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
-from tests.data.test_images import SPARK_IMAGE, encoded, picture, spark_image
+from tests.data.test_image_decoding import SPARK_IMAGE, encoded, picture, spark_image
 from torch import nn
 
 from farandole.artifact import Signature
+from farandole.data import chunking
 from farandole.errors import InputError
 from farandole.inference import Predictor
 from farandole.ragged import Ragged
 
 Array = np.ndarray[Any, Any]
-CHUNKS = import_module("farandole.data.chunks")  # the room has a function of that name
 
 
 class Means(nn.Module):
@@ -121,7 +120,7 @@ def test_rows_without_elements() -> None:
 
 
 def test_long_rows_go_through_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CHUNKS, "PADDED_VALUES", 100)
+    monkeypatch.setattr(chunking, "PADDED_VALUES", 100)
     lengths = [3, 3, 40, 1, 1, 500, 2, 30, 30, 30, 30]
     rows = [np.full(length, float(number)) for number, length in enumerate(lengths)]
     predict = predictor((None,), batch_size=4)
@@ -142,7 +141,7 @@ class Both(nn.Module):
 
 
 def test_columns_that_vary_beside_those_that_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CHUNKS, "PADDED_VALUES", 8)
+    monkeypatch.setattr(chunking, "PADDED_VALUES", 8)
     signature = Signature(
         features=("x", "y"),
         shapes=((None,), ()),

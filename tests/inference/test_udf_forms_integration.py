@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from tests.data.test_images import encoded, picture, spark_image
+from tests.data.test_image_decoding import encoded, picture, spark_image
 from tests.spark.samples import classes, small_network
 from torch import nn
 

@@ -15,7 +15,7 @@ from farandole.networks import (
     spark_weights,
     to_spark_weights,
 )
-from farandole.networks.xorshift import hashed, murmur, uniforms
+from farandole.networks.spark_ml_weights import hashed, murmur, uniforms
 
 IN, OUT = 300, 200
 VARIANCES = {

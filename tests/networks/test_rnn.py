@@ -125,7 +125,7 @@ def test_bfloat16_autocast(bfloat16: torch.autocast) -> None:
             lambda: RNN(3, 2, vocabulary=5)(Ragged.of([torch.tensor([1, 5, -1])])),
             r"2 of 3 tokens lie outside of 0 … 4 \(for example 5\).* Received: vocabulary=5",
         ),
-        (lambda: RNN(3, 2, vocabulary=5)(torch.zeros(1, 4)), "one whole number. .*torch.float32"),
+        (lambda: RNN(3, 2, vocabulary=5)(torch.zeros(1, 4)), "one integer. .*torch.float32"),
     ],
 )
 def test_wrong_arguments(make: Any, complaint: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from farandole.networks import InceptionV3, ResNet
 from farandole.planning import Layer, Profile
 from farandole.planning.measure import estimate
+from farandole.pretrained import InceptionV3, ResNet
 
 BATCH = 64
 IMAGES_A_SECOND = {"Inception V3": 142.0, "ResNet-101": 130.0, "VGG-16": 154.0}

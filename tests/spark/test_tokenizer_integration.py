@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from pyspark.ml import Pipeline, PipelineModel
-from tests.features.tokenizers_made import words_file
+from tests.pretrained.tokenizers_made import words_file
 
 from farandole import predict_udf
 from farandole.errors import ArtifactError, InputError
-from farandole.features import Tokenizer
-from farandole.networks import SentenceEncoder
+from farandole.pretrained import SentenceEncoder, Tokenizer
 from farandole.spark import TextTokenizer, TorchEstimator
 
 if TYPE_CHECKING:

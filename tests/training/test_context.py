@@ -92,7 +92,7 @@ class Enlarging(nn.Module):
 def test_rows_that_a_network_enlarges_go_through_it_a_few_at_a_time(
     monkeypatch: pytest.MonkeyPatch, optimizer: str
 ) -> None:
-    monkeypatch.setattr("farandole.networks.gauge._BYTES", 40 << 20)
+    monkeypatch.setattr("farandole.networks.batch_sizing._BYTES", 40 << 20)
     numbers = np.arange(120)
     data = pa.table(
         {"features": numbers.astype(np.float32), "label": numbers * 0.1, "held": numbers >= 60}

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from farandole import TrainingResult, networks
-from farandole.data.drive import Drive
+from farandole.data.mapped_array import MappedArray
 from farandole.engines import inline
 from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
 from farandole.training import FeaturesCached
@@ -251,14 +251,14 @@ def test_images_of_any_size() -> None:
 
 def test_a_full_disk_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     network = deep(nn.Linear(8, 3))
-    append = Drive.append
+    append = MappedArray.append
 
-    def full(self: Drive, array: Any) -> None:
+    def full(self: MappedArray, array: Any) -> None:
         if array.shape[1:] == (8,):
             raise OSError("No space left on device")
         append(self, array)
 
-    monkeypatch.setattr(Drive, "append", full)
+    monkeypatch.setattr(MappedArray, "append", full)
     seen, result = counted(network, freeze="all but head", epochs=3)
     assert seen >= 3 * ROWS
     monkeypatch.undo()
@@ -301,7 +301,7 @@ def test_workers_meet_while_they_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(caching, "gather_objects", gather)
     monkeypatch.setattr(caching, "_EXCHANGE_SECONDS", 0)
-    monkeypatch.setattr("farandole.networks.gauge._BYTES", 2 * 32 * 4 * 6)  # six rows
+    monkeypatch.setattr("farandole.networks.batch_sizing._BYTES", 2 * 32 * 4 * 6)  # six rows
     options: dict[str, Any] = {"freeze": "all but head", "epochs": 1}
     for alone in (True, False):
         states.clear()
@@ -354,7 +354,7 @@ def test_time_for_caching_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     slow[1].register_forward_hook(lambda *_: time.sleep(0.05))
     options: dict[str, Any] = {"freeze": "all but head", "epochs": 10_000, "max_seconds": 0.1}
     assert len(train(slow, **options).history) == 1
-    monkeypatch.setattr("farandole.networks.gauge._BYTES", 1)  # row by row
+    monkeypatch.setattr("farandole.networks.batch_sizing._BYTES", 1)  # row by row
     result = train(slow, **options)
     assert len(result.history) == 1
     assert "features" not in result.seconds, "it gave up in the middle"

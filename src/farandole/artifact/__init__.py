@@ -1,13 +1,12 @@
 """A saved network: the only hand-over between learning and using."""
 
 from farandole.artifact import torchscript
-from farandole.artifact.description import build, describe
-from farandole.artifact.fitting import fitted, floating_of, only_looking
-from farandole.artifact.folder import Artifact, plain_state, replace_folder
+from farandole.artifact.folder import Artifact, replace_folder, untied_state_dict
 from farandole.artifact.loading import LoadedNetwork, load_network, load_weights
+from farandole.artifact.network_json import network_from_json, network_to_json
 from farandole.artifact.onnx_file import OnnxNetwork
 from farandole.artifact.program import Program, read_program
-from farandole.artifact.signature import HEADS, Shape, Signature, zeros
+from farandole.artifact.signature import HEADS, Shape, Signature, probe_signature, zero_column
 from farandole.artifact.torchscript import ScriptNetwork
 
 __all__ = [
@@ -19,16 +18,14 @@ __all__ = [
     "ScriptNetwork",
     "Shape",
     "Signature",
-    "build",
-    "describe",
-    "fitted",
-    "floating_of",
     "load_network",
     "load_weights",
-    "only_looking",
-    "plain_state",
+    "network_from_json",
+    "network_to_json",
+    "probe_signature",
     "read_program",
     "replace_folder",
     "torchscript",
-    "zeros",
+    "untied_state_dict",
+    "zero_column",
 ]

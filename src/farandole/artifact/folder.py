@@ -24,12 +24,28 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from farandole.artifact.description import build, describe
+from farandole.artifact.network_json import network_from_json, network_to_json
 from farandole.artifact.program import read_program, write_program
 from farandole.artifact.signature import Signature
 from farandole.errors import ArtifactError
 
 FORMAT = 1
+
+_MOVED = {
+    f"farandole.networks.{old}": f"farandole.pretrained.{new}"
+    for old, new in {
+        "efficientnet": "efficientnet",
+        "image_network": "image_network",
+        "inception": "inception",
+        "mixed": "inception",
+        "mobilenet": "mobilenet",
+        "resnet": "resnet",
+        "sentence_encoder": "sentence_encoder",
+        "transformer": "transformer",
+    }.items()
+}
+"""Where classes are now that older pickles look for elsewhere; JSON doesn't name files."""
+_RENAMED = {"Mixed": "InceptionBlock", "Added": "ResidualNorm"}
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,7 @@ class Artifact:
         return cls(module.eval(), Signature.from_json(about["signature"]), tuple(history))
 
     def _write(self, folder: Path, allow_pickle: bool) -> None:
-        description = describe(self.network)
+        description = network_to_json(self.network)
         kind = "layers"
         if description is None:
             kind = _write_program(self, folder, allow_pickle)
@@ -105,7 +121,7 @@ class Artifact:
         }
         (folder / "network.json").write_text(json.dumps(about, indent=1))
         (folder / "history.json").write_text(json.dumps(list(self.history)))
-        save_file(plain_state(self.network), folder / "weights.safetensors")
+        save_file(untied_state_dict(self.network), folder / "weights.safetensors")
 
 
 def _read_json(file: Path) -> Any:
@@ -117,7 +133,7 @@ def _read_json(file: Path) -> Any:
         raise ArtifactError(f"{str(file)!r} is damaged: {error}") from error
 
 
-def plain_state(network: nn.Module) -> dict[str, torch.Tensor]:
+def untied_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:
     """The state dict with every tensor in memory of its own (tied weights are stored twice)."""
     seen: set[int] = set()
     state = {}
@@ -153,7 +169,7 @@ def _read_network(
     folder: Path, about: dict[str, Any], network: nn.Module | None, allow_pickle: bool
 ) -> nn.Module:
     if network is not None or about["kind"] == "layers":
-        module = network if network is not None else build(about["network"])
+        module = network if network is not None else network_from_json(about["network"])
         state = load_file(folder / "weights.safetensors")
         try:
             module.load_state_dict(state, assign=network is None)
@@ -167,9 +183,19 @@ def _read_network(
             f"{str(folder)!r} holds a pickled network, and loading a pickle runs code. If you "
             "trust where it comes from, load it with allow_pickle=True."
         )
-    module = pickle.loads((folder / "network.pickle").read_bytes())
+    with (folder / "network.pickle").open("rb") as file:
+        module = _Unpickler(file).load()
     assert isinstance(module, nn.Module)
     return module
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds classes where they are now."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in _MOVED:
+            module, name = _MOVED[module], _RENAMED.get(name, name)
+        return super().find_class(module, name)
 
 
 def replace_folder(draft: Path, target: Path) -> None:

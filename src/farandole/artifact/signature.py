@@ -1,13 +1,17 @@
-"""What a saved network takes and gives."""
+"""What a network takes and gives: its signature, and how it is found out with rows of zeros."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
+from farandole.errors import InputError
+from farandole.networks import evaluation_mode, wrapping_advice
 from farandole.ragged import Ragged
 
 Shape = tuple[int | None, ...]
@@ -79,7 +83,7 @@ class Signature:
         columns = []
         for name, shape, dtype in zip(self.features, self.shapes, self.dtypes, strict=True):
             given = sizes.get(name) if sizes else None
-            columns.append(zeros(shape, dtype, rows, given))
+            columns.append(zero_column(shape, dtype, rows, given))
         return self.arguments(columns)
 
     def to_json(self) -> dict[str, Any]:
@@ -101,14 +105,14 @@ class Signature:
         )
 
 
-def zeros(
+def zero_column(
     shape: Shape, dtype: str, rows: int, sizes: Sequence[Sequence[int]] | None = None
 ) -> torch.Tensor | Ragged:
     """Rows of a column, all zero; those that differ in size may be told their sizes.
 
-    >>> zeros((2,), "float32", rows=1).tolist()
+    >>> zero_column((2,), "float32", rows=1).tolist()
     [[0.0, 0.0]]
-    >>> zeros((None, 2), "float32", rows=3, sizes=[(3,), (1,)]).lengths.tolist()
+    >>> zero_column((None, 2), "float32", rows=3, sizes=[(3,), (1,)]).lengths.tolist()
     [3, 1, 3]
     """
     kind: torch.dtype = getattr(torch, dtype)
@@ -124,3 +128,87 @@ def zeros(
 
 _SIZES: dict[int, list[tuple[int, ...]]] = {1: [(5,), (3,)], 2: [(24, 32), (32, 16)]}
 """Sequences and images that are small, and yet large enough for a few layers with a stride."""
+
+
+Sizes = Mapping[str, Sequence[Sequence[int]]]
+
+
+def probe_signature(
+    network: nn.Module, signature: Signature, sizes: Sizes | None = None
+) -> tuple[Signature, list[Any]]:
+    """Find the way in which a network takes its columns, by giving it rows of zeros.
+
+    Returns the signature with that way, and the network's outputs. In columns whose rows vary in
+    size, the rows have these `sizes`.
+
+    >>> about = Signature(features=("a", "b"), shapes=((), ()), dtypes=("int64", "float32"),
+    ...                   head="identity", outputs=1)
+    >>> found, _ = probe_signature(nn.Linear(2, 1), about)
+    >>> found.stacked
+    True
+    """
+    first_error: Exception | None = None
+    for candidate in _candidates(network, signature):
+        try:
+            output = _outputs(network, candidate, sizes)
+        except Exception as error:
+            first_error = first_error or error
+            continue
+        return candidate, list(output) if isinstance(output, tuple | list) else [output]
+    raise InputError(_mismatch(network, signature, first_error)) from first_error
+
+
+def _candidates(network: nn.Module, signature: Signature) -> list[Signature]:
+    """The ways to give columns to the network, the most literal first."""
+    several = len(signature.features) > _count_positional(network) and not any(signature.axes)
+    scalar = signature.shapes == ((),)
+    has_integers = any(not dtype.startswith("float") for dtype in signature.dtypes)
+    # A forward with *args, as that of a loaded file, may still want all columns in one tensor.
+    unknown = (
+        len(signature.features) > 1
+        and _count_positional(network) >= _ANY
+        and not any(signature.axes)
+    )
+    stacked = [True] if several else [False, True] if scalar or unknown else [False]
+    floated = [False, True] if has_integers else [False]
+    return [replace(signature, stacked=s, floated=f) for f in floated for s in stacked]
+
+
+_ANY = 1 << 20
+
+
+def _count_positional(network: nn.Module) -> int:
+    parameters = list(inspect.signature(network.forward).parameters.values())
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return _ANY
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+
+def _outputs(network: nn.Module, signature: Signature, sizes: Sizes | None) -> Any:
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    with evaluation_mode(network):
+        return network(*[argument.to(device) for argument in signature.example(sizes=sizes)])
+
+
+def _mismatch(network: nn.Module, signature: Signature, error: Exception | None) -> str:
+    columns = ", ".join(
+        f"{name!r} with shape {shape} of {dtype}"
+        for name, shape, dtype in zip(
+            signature.features, signature.shapes, signature.dtypes, strict=True
+        )
+    )
+    hints = [
+        "Check the size of its first layer, and that forward takes one argument for each column."
+    ]
+    if any(len(shape) > 1 and None not in shape for shape in signature.shapes):
+        hints.append("A network for flat rows needs nn.Flatten() in front.")
+    if any(
+        None in s and d.startswith("int")
+        for s, d in zip(signature.shapes, signature.dtypes, strict=True)
+    ):
+        hints.append("Tokens need a vocabulary: networks.RNN(…, vocabulary=…).")
+    hints.append(wrapping_advice(network))
+    return (
+        f"The network ({type(network).__name__}) can't take the feature columns: {columns} a row. "
+        f"It says: {error}. {' '.join(hints)}".rstrip()
+    )

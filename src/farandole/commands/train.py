@@ -177,11 +177,11 @@ def _save(result: TrainingResult, output: Path, options: dict[str, Any]) -> None
     """Save the network; if only its weights can be, save those before saying so."""
     from safetensors.torch import save_file
 
-    from farandole.artifact import plain_state
+    from farandole.artifact import untied_state_dict
 
     try:
         result.save(output, **options)
     except ArtifactError as error:
         weights = output.with_name(f"{output.name}.safetensors")
-        save_file(plain_state(result.network), weights)
+        save_file(untied_state_dict(result.network), weights)
         raise ArtifactError(f"{error} The weights alone are in {str(weights)!r}.") from error

@@ -1,81 +1,77 @@
 """From columns to tensors: sources, shards, order and batches."""
 
-from farandole.data.chunks import Extents, chunks, values_in
+from farandole.data.chunking import RowSizes, chunk_rows
 from farandole.data.columns import (
     BadColumn,
     BadRows,
     list_lengths,
-    lists_with,
+    lists_containing,
     rows_at_once,
     to_numpy,
 )
-from farandole.data.drive import Drive
-from farandole.data.frame import ARROW_ERRORS, from_pandas, from_series
-from farandole.data.images import pixels_of
-from farandole.data.loader import Loader, Rows, split
+from farandole.data.image_decoding import decode_image
+from farandole.data.image_files import EMPTY_FILE, ImageFileReader
+from farandole.data.loader import Loader, Rows, train_validation_split
+from farandole.data.mapped_array import MappedArray, RaggedColumn, scratch_folder
 from farandole.data.order import VIRTUAL_SHARDS, Array, positions_among_used
+from farandole.data.pandas_to_arrow import ARROW_ERRORS, array_from_series, table_from_pandas
 from farandole.data.parquet import row_groups
-from farandole.data.pictures import EMPTY, PictureReader
 from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once, to_ragged
-from farandole.data.ragged_tensor import RaggedTensor
 from farandole.data.schema import Columns, check_type, is_image, is_list, is_vector
-from farandole.data.shards import Shard, Storage, scratch_folder, write_shard
+from farandole.data.shards import Shard, Storage, write_shard
 from farandole.data.source import (
     ParquetSource,
     Placement,
     Source,
-    StreamSource,
     TableSource,
     local_source,
     placed_rows,
-    quoted,
+    quote_name,
     stream_source,
 )
 
 __all__ = [
     "ARROW_ERRORS",
-    "EMPTY",
+    "EMPTY_FILE",
     "VIRTUAL_SHARDS",
     "Array",
     "BadColumn",
     "BadRows",
     "Columns",
-    "Drive",
-    "Extents",
+    "ImageFileReader",
     "Loader",
+    "MappedArray",
     "ParquetSource",
-    "PictureReader",
     "Placement",
     "RaggedArray",
-    "RaggedTensor",
+    "RaggedColumn",
+    "RowSizes",
     "Rows",
     "Shard",
     "Source",
     "Storage",
-    "StreamSource",
     "TableSource",
+    "array_from_series",
     "check_type",
-    "chunks",
-    "from_pandas",
-    "from_series",
+    "chunk_rows",
+    "decode_image",
     "is_image",
     "is_list",
     "is_vector",
     "list_lengths",
-    "lists_with",
+    "lists_containing",
     "local_source",
-    "pixels_of",
     "placed_rows",
     "positions_among_used",
-    "quoted",
+    "quote_name",
     "ragged_rows_at_once",
     "row_groups",
     "rows_at_once",
     "scratch_folder",
-    "split",
     "stream_source",
+    "table_from_pandas",
     "to_numpy",
     "to_ragged",
-    "values_in",
+    "train_validation_split",
     "write_shard",
 ]

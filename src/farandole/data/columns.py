@@ -44,17 +44,17 @@ class BadColumn(Exception):
         """The same about the lists that the entries came from, which have these lengths."""
         if self.bad is None:
             return self
-        lists = lists_with(self.bad, lengths)
+        lists = lists_containing(self.bad, lengths)
         example = self.rows.example
         if self.rows.kind == "null":
             example = f"row {int(np.argmax(lists))} of its batch"
         return BadColumn(replace(self.rows, count=int(lists.sum()), example=example), lists)
 
 
-def lists_with(found: Array, lengths: Array) -> Array:
+def lists_containing(found: Array, lengths: Array) -> Array:
     """True for each list, of these lengths one after another, with an entry where `found` is.
 
-    >>> lists_with(np.array([False, True, False]), np.array([1, 0, 2])).tolist()
+    >>> lists_containing(np.array([False, True, False]), np.array([1, 0, 2])).tolist()
     [False, False, True]
     """
     marked = np.repeat(np.arange(len(lengths)), lengths)[found]
@@ -234,7 +234,7 @@ def not_finite(name: str, array: Array, lengths: Array | None = None) -> BadRows
     bad = np.asarray(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
     if not bad.any():  # the sum itself overflowed
         return None
-    count = int((bad if lengths is None else lists_with(bad, lengths)).sum())
+    count = int((bad if lengths is None else lists_containing(bad, lengths)).sum())
     row = array.reshape(len(array), -1)[bad][0]
     value = row[~np.isfinite(row)][0]
     return BadRows(name, "NaN or infinite values", count, str(value), "not finite")

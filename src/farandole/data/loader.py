@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from farandole.data.chunks import chunks
+from farandole.data.chunking import chunk_rows
 from farandole.data.order import (
     VIRTUAL_SHARDS,
     in_validation,
@@ -38,7 +38,7 @@ class Rows:
         return cls(numbers[order], np.bincount(shards[numbers], minlength=VIRTUAL_SHARDS))
 
 
-def split(
+def train_validation_split(
     shard: Shard, placement: Placement, rows: int, seed: int, validation: str | float | None
 ) -> tuple[Rows, Rows]:
     """The rows to train on and those to validate on."""
@@ -92,7 +92,7 @@ class Loader:
     def chunks(self, rows: Rows, size: int) -> Iterator[torch.Tensor]:
         """Row numbers in the order of storage: at most `size` at a time, and fewer large ones."""
         numbers = np.sort(rows.numbers)
-        for part in chunks(self._shard.extents(numbers), size):
+        for part in chunk_rows(self._shard.row_sizes(numbers), size):
             yield torch.from_numpy(numbers[part])
 
     def _ordered(self, positions: Array) -> Iterator[torch.Tensor]:

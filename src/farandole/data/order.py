@@ -48,8 +48,8 @@ def stripe_of(keys: Array, shards: int = VIRTUAL_SHARDS) -> Array:
     return keys % shards * STRIDE % shards
 
 
-def mixed(keys: Array, seed: int) -> Array:
-    """splitmix64: keys → uniform 64-bit numbers, the same on every machine."""
+def splitmix64(keys: Array, seed: int) -> Array:
+    """Keys → uniform 64-bit numbers, the same on every machine."""
     offset = np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF)
     with np.errstate(over="ignore"):
         z = keys.astype(np.int64).view(np.uint64) + offset
@@ -60,7 +60,7 @@ def mixed(keys: Array, seed: int) -> Array:
 
 def in_validation(keys: Array, fraction: float, seed: int) -> Array:
     """A seeded choice of about `fraction` of the rows, whatever their order."""
-    return mixed(keys, seed ^ 0x5EED) < np.uint64(min(int(fraction * 2.0**64), 2**64 - 1))
+    return splitmix64(keys, seed ^ 0x5EED) < np.uint64(min(int(fraction * 2.0**64), 2**64 - 1))
 
 
 def step_ends(rows: int, batch: int) -> Array:
@@ -138,11 +138,11 @@ def positions_among_used(
     for start in range(0, rows, _CHUNK):
         mine = np.zeros(min(_CHUNK, rows - start), np.int32)
         mine[held_out[(held_out >= start) & (held_out < start + _CHUNK)] - start] = 1
-        everybodys = reduce_sums(mine)
-        before = passed + np.cumsum(everybodys) - everybodys
+        counts = reduce_sums(mine)
+        before = passed + np.cumsum(counts) - counts
         inside = (keys >= start) & (keys < start + _CHUNK)
         positions[inside] -= before[keys[inside] - start]
-        passed += int(everybodys.sum())
+        passed += int(counts.sum())
     return positions
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from farandole.data import images
 from farandole.data.columns import (
     BadColumn,
     BadRows,
@@ -21,6 +20,7 @@ from farandole.data.columns import (
     rows_at_once,
     to_numpy,
 )
+from farandole.data.image_decoding import decode_column, decode_structs, images_at_once
 from farandole.data.schema import is_bytes, is_image, is_vector
 
 Array = np.ndarray[Any, Any]
@@ -89,16 +89,16 @@ def to_ragged(name: str, column: pa.Array, axes: int, *, gray: bool = False) -> 
     column = plain(column)
     refuse_nulls(name, column)
     if is_image(column.type):
-        return RaggedArray(*images.from_structs(name, column, gray=gray))
+        return RaggedArray(*decode_structs(name, column, gray=gray))
     if is_bytes(column.type) and axes == 2:
-        return RaggedArray(*images.decoded(name, column, gray=gray))
+        return RaggedArray(*decode_column(name, column, gray=gray))
     return _nested(name, column, axes)
 
 
 def ragged_rows_at_once(column: pa.Array, axes: int) -> int:
     """How many rows to convert at once: those that need no more than some megabytes."""
     if is_bytes(column.type) and axes == 2 and len(column):
-        return images.at_once(column)
+        return images_at_once(column)
     return rows_at_once(column)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from farandole.data.chunks import Extents, values_in
+from farandole.data.chunking import RowSizes
 from farandole.data.columns import (
     BadColumn,
     BadRows,
@@ -22,9 +23,14 @@ from farandole.data.columns import (
     to_numpy,
     too_large,
 )
-from farandole.data.drive import Drive, RaggedDrive, mapped_bytes, scratch_folder
+from farandole.data.mapped_array import (
+    MappedArray,
+    MappedRaggedArray,
+    RaggedColumn,
+    mapped_bytes,
+    scratch_folder,
+)
 from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once, to_ragged
-from farandole.data.ragged_tensor import RaggedTensor
 from farandole.ragged import Ragged
 
 __all__ = ["KEY", "RESIDENT_LIMIT", "Shard", "Storage", "scratch_folder", "write_shard"]
@@ -44,7 +50,8 @@ class Storage:
     """How fields are kept on disk."""
 
     floating: str = "float32"
-    """All floating-point columns are kept in the precision of the network."""
+    """All floating-point columns are kept in the precision of the network; those of bfloat16, which
+    NumPy doesn't have, in float32."""
     axes: Mapping[str, int] = field(default_factory=dict)
     """The columns whose rows may differ in size, and along how many axes."""
     gray: bool = False
@@ -52,7 +59,8 @@ class Storage:
 
     def dtype(self, array: Array) -> np.dtype[Any]:
         """Floating-point numbers take the network's precision; all else keeps its own."""
-        return np.dtype(self.floating) if array.dtype.kind == "f" else array.dtype
+        floating = "float32" if self.floating == "bfloat16" else self.floating
+        return np.dtype(floating) if array.dtype.kind == "f" else array.dtype
 
     def cast(self, array: Array) -> Array:
         """The array as it is kept; what is too large for its precision becomes infinite."""
@@ -67,8 +75,8 @@ class Shard:
     columns: dict[str, torch.Tensor]
     keys: Array
     problems: list[BadRows] = field(default_factory=list)
-    drives: list[Drive | RaggedDrive] = field(default_factory=list)
-    ragged: dict[str, RaggedTensor] = field(default_factory=dict)
+    mapped_arrays: list[MappedArray | MappedRaggedArray] = field(default_factory=list)
+    ragged: dict[str, RaggedColumn] = field(default_factory=dict)
     """The columns whose rows differ in size."""
 
     def __len__(self) -> int:
@@ -86,13 +94,13 @@ class Shard:
             return self.ragged[name].shape
         return tuple(self.columns[name].shape[1:])
 
-    def extents(self, rows: Array) -> list[Extents]:
+    def row_sizes(self, rows: Array) -> list[RowSizes]:
         """How large these rows are, column by column."""
         fixed = [
-            Extents.of_one_size(len(rows), column.shape[1:]) for column in self.columns.values()
+            RowSizes.of_one_size(len(rows), column.shape[1:]) for column in self.columns.values()
         ]
         varying = [
-            Extents(column.sizes.numpy()[rows], values_in(column.values.shape[1:]))
+            RowSizes(column.sizes.numpy()[rows], math.prod(column.values.shape[1:]))
             for column in self.ragged.values()
         ]
         return fixed + varying
@@ -128,15 +136,15 @@ class Shard:
 
     def _keep_to_limit(self) -> None:
         if self.nbytes > RESIDENT_LIMIT and mapped_bytes() > RESIDENT_LIMIT:
-            for drive in self.drives:
-                drive.release()
+            for array in self.mapped_arrays:
+                array.release()
 
     def close(self) -> None:
         """Drop the tensors and the files behind them."""
         self.columns.clear()
         self.ragged.clear()
-        for drive in self.drives:
-            drive.close()
+        for array in self.mapped_arrays:
+            array.close()
 
 
 def write_shard(batches: Iterable[pa.RecordBatch], names: Sequence[str], storage: Storage) -> Shard:
@@ -145,18 +153,18 @@ def write_shard(batches: Iterable[pa.RecordBatch], names: Sequence[str], storage
     with ExitStack() as on_failure:
         writers = [_writer(name, folder, storage) for name in names]
         for writer in writers:
-            on_failure.callback(writer.drive.close)
+            on_failure.callback(writer.target.close)
         keys = [np.empty(0, np.int64)]
         for batch in batches:
             keys.append(np.asarray(batch.column(KEY).to_numpy(zero_copy_only=False)))
             for writer in writers:
                 writer.write(batch.column(writer.name))
         shard = Shard(
-            {one.name: one.drive.tensor() for one in writers if isinstance(one, _TensorWriter)},
+            {one.name: one.target.tensor() for one in writers if isinstance(one, _TensorWriter)},
             np.concatenate(keys),
             [bad for writer in writers for bad in writer.problems.found()],
-            [writer.drive for writer in writers],
-            {one.name: one.drive.tensor() for one in writers if isinstance(one, _RaggedWriter)},
+            [writer.target for writer in writers],
+            {one.name: one.target.tensor() for one in writers if isinstance(one, _RaggedWriter)},
         )
         on_failure.pop_all()
     return shard
@@ -165,8 +173,8 @@ def write_shard(batches: Iterable[pa.RecordBatch], names: Sequence[str], storage
 def _writer(name: str, folder: str, storage: Storage) -> _TensorWriter | _RaggedWriter:
     axes = storage.axes.get(name, 0)
     if axes:
-        return _RaggedWriter(name, RaggedDrive(folder, axes), storage)
-    return _TensorWriter(name, Drive(folder), storage)
+        return _RaggedWriter(name, MappedRaggedArray(folder, axes), storage)
+    return _TensorWriter(name, MappedArray(folder), storage)
 
 
 class _Problems:
@@ -188,8 +196,8 @@ class _Problems:
 class _TensorWriter:
     """Writes a column whose rows have one size."""
 
-    def __init__(self, name: str, drive: Drive, storage: Storage) -> None:
-        self.name, self.drive, self._storage = name, drive, storage
+    def __init__(self, name: str, target: MappedArray, storage: Storage) -> None:
+        self.name, self.target, self._storage = name, target, storage
         self.problems = _Problems()
 
     def write(self, column: pa.Array) -> None:
@@ -200,20 +208,20 @@ class _TensorWriter:
                 self.problems.note(bad.rows)
 
     def _append(self, array: Array) -> None:
-        shape = self.drive.shape_if_known()
+        shape = self.target.shape_if_known()
         if shape is not None and array.shape[1:] != shape:
             example = f"shape {array.shape[1:]} where another row has {shape}"
             raise BadColumn(BadRows(self.name, "another size", len(array), example, "size"))
         stored = self._storage.cast(array)
         self.problems.note(not_finite(self.name, array) or too_large(self.name, array, stored))
-        self.drive.append(stored)
+        self.target.append(stored)
 
 
 class _RaggedWriter:
     """Writes a column whose rows differ in size."""
 
-    def __init__(self, name: str, drive: RaggedDrive, storage: Storage) -> None:
-        self.name, self.drive, self._storage = name, drive, storage
+    def __init__(self, name: str, target: MappedRaggedArray, storage: Storage) -> None:
+        self.name, self.target, self._storage = name, target, storage
         self.problems = _Problems()
 
     def write(self, column: pa.Array) -> None:
@@ -226,14 +234,14 @@ class _RaggedWriter:
 
     def _append(self, rows: RaggedArray) -> None:
         name, values, lengths = self.name, rows.values, rows.lengths
-        shape = self.drive.shape_if_known()
+        shape = self.target.shape_if_known()
         if rows.has_element_shape and shape is not None and values.shape[1:] != shape:
             example = f"elements of shape {values.shape[1:]} where another row has {shape}"
             raise BadColumn(BadRows(name, "another size", int((lengths > 0).sum()), example))
         stored = self._storage.cast(values)
         found = not_finite(name, values, lengths) or too_large(name, values, stored, lengths)
         self.problems.note(found)
-        self.drive.append(replace(rows, values=stored))
+        self.target.append(replace(rows, values=stored))
 
 
 def _parts(column: pa.Array, step: int) -> Iterator[pa.Array]:

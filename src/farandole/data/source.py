@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from farandole import _spark
-from farandole.data.frame import from_pandas
 from farandole.data.order import STRIDE, VIRTUAL_SHARDS, block_of, owned_by, stripe_of
+from farandole.data.pandas_to_arrow import table_from_pandas
 from farandole.data.parquet import row_groups
 from farandole.data.schema import Columns
 from farandole.data.shards import KEY
@@ -205,7 +205,7 @@ def local_source(data: Any, *, shuffle: bool) -> TableSource | ParquetSource:
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if type(data).__module__.startswith("pandas.") and hasattr(data, "columns"):
-        data = from_pandas(data)
+        data = table_from_pandas(data)
     if not isinstance(data, pa.Table):
         raise InputError(
             "data must be a Spark DataFrame, a pandas DataFrame, an Arrow table or the path of "
@@ -229,7 +229,7 @@ def placed_rows(
     """
     from pyspark.sql import functions as F
 
-    chosen = [F.col(quoted(name)) for name in columns.names]
+    chosen = [F.col(quote_name(name)) for name in columns.names]
     # Plain names on the way: mapInArrow looks columns up unquoted, so a dot would mean a field.
     plain = [column.alias(f"column_{number}") for number, column in enumerate(chosen)]
     if placement is Placement.PARTITIONS:
@@ -254,10 +254,10 @@ def stream_source(frame: DataFrame, placement: Placement = Placement.STRIPES) ->
     return StreamSource(_spark.arrow_schema(frame), placement)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A column's name for Spark, whatever it contains.
 
-    >>> quoted("a.b")
+    >>> quote_name("a.b")
     '`a.b`'
     """
     return f"`{name.replace('`', '``')}`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +10,13 @@ import torch
 from torch import nn
 
 from farandole.arguments import check_choice
-from farandole.artifact import Program
+from farandole.artifact import Program, Signature
 from farandole.errors import InputError
-from farandole.features.eager import eager, layer_of
-from farandole.features.vectors import POOLINGS, vectors
-from farandole.networks import NOTHING, ImageNetwork, ragged_axes, reached, takes_gray
+from farandole.features.input_guesses import guess_inputs
+from farandole.features.layers import as_modules, get_layer
+from farandole.features.pooling import POOLINGS, pool_output
+from farandole.networks import NOT_CALLED, forward_until, ragged_axes, takes_gray
+from farandole.pretrained import ImageNetwork
 from farandole.ragged import Ragged
 
 
@@ -52,9 +55,8 @@ class Cut(nn.Module):
         channel_axis: int | None = None,
     ) -> None:
         super().__init__()
-        layer_of(eager(network), layer)
-        if channel_axis not in (None, 1, -1):
-            raise InputError(f"channel_axis must be 1, -1 or None. Received: {channel_axis!r}")
+        get_layer(as_modules(network), layer)
+        check_choice("channel_axis", channel_axis, (1, -1, None))
         self.training = network.training and not isinstance(network, Program)
         self.network = network
         self.layer = layer
@@ -63,7 +65,7 @@ class Cut(nn.Module):
         self._declare()
 
     def _declare(self) -> None:
-        """Say of the rows it takes what the network says; nothing where that says nothing."""
+        """Declare the `ragged_axes` and `channels` of the network, where it has them."""
         axes = ragged_axes(self.network)
         channels = 1 if takes_gray(self.network) else getattr(self.network, "channels", None)
         if axes is not None:
@@ -93,28 +95,29 @@ class Cut(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the modules of an exported program: they neither pickle nor copy."""
-        return {name: value for name, value in self.__dict__.items() if name != "_opened"}
+        return {name: value for name, value in self.__dict__.items() if name != "_unflattened"}
 
     def _features(self, inputs: Sequence[torch.Tensor | Ragged]) -> torch.Tensor:
         network = self._modules_to_call()
-        output = reached(network, layer_of(network, self.layer), inputs)
-        if output is NOTHING:
+        output = forward_until(network, get_layer(network, self.layer), inputs)
+        if output is NOT_CALLED:
             raise InputError(
                 f"Layer {self.layer!r} of this {type(self.network).__name__} is never called: its "
                 "weights may be used by the layer around it, or it only serves training. "
                 "farandole.features.layers(network) lists those that are called."
             )
-        return vectors(
+        return pool_output(
             output, network, self.layer, inputs, pooling=self.pooling, axis=self.channel_axis
         )
 
     def _modules_to_call(self) -> nn.Module:
-        if "_opened" not in self.__dict__:
-            opened = eager(self.network)
-            if opened is self.network:
-                return opened
-            self.__dict__["_opened"] = opened  # past nn.Module, which would take it for a layer
-        found: nn.Module = self.__dict__["_opened"]
+        if "_unflattened" not in self.__dict__:
+            modules = as_modules(self.network)
+            if modules is self.network:
+                return modules
+            # Past nn.Module, which would take it for a layer.
+            self.__dict__["_unflattened"] = modules
+        found: nn.Module = self.__dict__["_unflattened"]
         return found
 
 
@@ -134,3 +137,27 @@ def _taken(part: torch.Tensor | Ragged, rows: torch.Tensor) -> torch.Tensor | Ra
     length = int(part.lengths[rows[0]])
     elements = part.starts[rows][:, None] + torch.arange(length, device=rows.device)
     return Ragged(part.values[elements.flatten()], part.sizes[rows])
+
+
+def num_features(
+    cut: Cut, input_shape: Sequence[int] | None = None, signature: Signature | None = None
+) -> int | None:
+    """The number of features of a row, found by trying one; None if no such row is known.
+
+    >>> from torch import nn
+    >>> num_features(Cut(nn.Sequential(nn.Linear(4, 7), nn.Linear(7, 2)), "0"))
+    7
+    """
+    certain = input_shape is not None or bool(signature and signature.features)
+    one_size = certain or isinstance(cut.network, ImageNetwork)
+    if cut.pooling == "flatten" and not one_size:
+        return None  # depends on the sizes of the rows to come
+    tried = copy.deepcopy(cut).eval()
+    for row in guess_inputs(cut.network, input_shape, signature):
+        try:
+            with torch.inference_mode():
+                return int(tried(*row).shape[1])
+        except Exception as error:  # whatever a network raises for a row that it doesn't take
+            if certain and isinstance(error, InputError):
+                raise
+    return None

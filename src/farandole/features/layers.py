@@ -1,19 +1,21 @@
-"""The layers of a network: their names, and what they give for one row."""
+"""The layers of a network: by name, with what they give for one row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.export.unflatten import InterpreterModule
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from farandole.artifact import Signature
-from farandole.errors import FarandoleError, InputError
-from farandole.features.eager import kind_of
-from farandole.features.example import Arguments, examples, fresh, no_example
-from farandole.features.vectors import first_tensor
+from farandole.artifact import OnnxNetwork, Program, ScriptNetwork, Signature
+from farandole.errors import FarandoleError, InputError, suggestion
+from farandole.features.input_guesses import Arguments, guess_inputs, no_guess
 from farandole.ragged import Ragged
 
 Shape = tuple[int | None, ...]
@@ -82,25 +84,25 @@ def layers(
     1      ReLU    8×30×30           0
     for one row of 3×32×32
     """
-    subject = fresh(network)
+    copied = evaluation_copy(network)
     if example is not None:
         rows = list(example) if isinstance(example, tuple | list) else [example]
-        return _seen(subject, rows)
+        return _run(copied, rows)
     wrong: Exception | None = None
-    for guess in examples(network, input_shape, signature):
+    for guess in guess_inputs(network, input_shape, signature):
         try:
-            return _seen(subject, guess)
+            return _run(copied, guess)
         except Exception as error:  # whatever a network raises for a row that it doesn't take
             if isinstance(error, FarandoleError) and not isinstance(error, InputError):
                 raise
             wrong = wrong or error
-    raise no_example(network, wrong) from wrong
+    raise no_guess(network, wrong) from wrong
 
 
-def _seen(network: nn.Module, row: Arguments) -> Layers:
+def _run(network: nn.Module, row: Arguments) -> Layers:
     shapes: dict[str, Shape] = {}
     handles = [
-        module.register_forward_hook(_note(shapes, name))
+        module.register_forward_hook(_recorder(shapes, name))
         for name, module in network.named_modules()
         if name
     ]
@@ -111,21 +113,21 @@ def _seen(network: nn.Module, row: Arguments) -> Layers:
         for handle in handles:
             handle.remove()
     found = [
-        Layer(name, kind_of(module), shapes[name], sum(p.numel() for p in module.parameters()))
+        Layer(name, layer_type(module), shapes[name], sum(p.numel() for p in module.parameters()))
         for name, module in network.named_modules()
         if name in shapes
     ]
-    return Layers(found, [_extent(part) for part in row])
+    return Layers(found, [_row_shape(part) for part in row])
 
 
-def _note(shapes: dict[str, Shape], name: str) -> Any:
-    def note(module: nn.Module, arguments: Any, output: Any) -> None:
+def _recorder(shapes: dict[str, Shape], name: str) -> Any:
+    def record(module: nn.Module, arguments: Any, output: Any) -> None:
         try:
             shapes.setdefault(name, _shape(first_tensor(output)))
         except InputError:  # no tensor: nowhere to cut
             return
 
-    return note
+    return record
 
 
 def _shape(found: torch.Tensor | Ragged) -> Shape:
@@ -134,7 +136,7 @@ def _shape(found: torch.Tensor | Ragged) -> Shape:
     return tuple(found.shape[1:])
 
 
-def _extent(part: torch.Tensor | Ragged) -> Shape:
+def _row_shape(part: torch.Tensor | Ragged) -> Shape:
     if isinstance(part, Ragged):
         return (*part.sizes[0].tolist(), *part.values.shape[1:])
     return tuple(part.shape[1:])
@@ -142,3 +144,92 @@ def _extent(part: torch.Tensor | Ragged) -> Shape:
 
 def _text(shape: Shape) -> str:
     return "×".join("…" if size is None else str(size) for size in shape) or "1"
+
+
+_MOST_LISTED = 40
+
+
+def as_modules(network: nn.Module) -> nn.Module:
+    """The network as modules that are called one by one; an exported program is unflattened."""
+    if not isinstance(network, nn.Module):
+        raise InputError(f"A torch network is needed. Received: a {type(network).__name__}")
+    if isinstance(network, torch.jit.ScriptModule | ScriptNetwork):
+        raise InputError(
+            "A TorchScript network is compiled and runs as a whole: it can't be left at one of its "
+            "layers. Give the module that it was made of, or export it with torch.export."
+        )
+    if isinstance(network, OnnxNetwork):
+        raise InputError(
+            "An ONNX model is a graph without torch's layers: it can't be left at one. Give the "
+            "network that it was made of, or cut the file with ONNX's own tools."
+        )
+    if not isinstance(network, Program):
+        return _uncompiled(network)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found: nn.Module = torch.export.unflatten(network._exported)
+    except Exception as error:
+        raise InputError(
+            "The layers of this exported program can't be told apart "
+            f"({type(error).__name__}: {str(error)[:200]}). Load its weights into your own class: "
+            "Artifact.load(path, network=MyNetwork())."
+        ) from error
+    return found
+
+
+def evaluation_copy(network: nn.Module) -> nn.Module:
+    """A copy to run in evaluation mode; an exported program is copied by unflattening it."""
+    modules = as_modules(network)
+    return (copy.deepcopy(modules) if modules is network else modules).eval()
+
+
+def get_layer(network: nn.Module, name: str) -> nn.Module:
+    """The layer of that name."""
+    if name:
+        try:
+            return network.get_submodule(name)
+        except AttributeError:
+            pass
+    found = [key for key, _ in network.named_modules(remove_duplicate=False) if key]
+    if not found:
+        raise InputError(
+            f"This {type(network).__name__} has no layers inside: apply it as it is. "
+            f"Received: layer={name!r}"
+        )
+    shown = ", ".join(found[:_MOST_LISTED])
+    more = len(found) - _MOST_LISTED
+    rest = f" and {more} more, which farandole.features.layers(network) lists" if more > 0 else ""
+    hint = suggestion(name, found)
+    advice = f" {hint}" if hint.startswith("Did") else ""
+    raise InputError(f"There is no layer {name!r}.{advice} The layers are {shown}{rest}.")
+
+
+def layer_type(module: nn.Module) -> str:
+    """The name of its class, which an exported program still remembers."""
+    remembered = module.type_name() if isinstance(module, InterpreterModule) else None
+    return str(remembered).rpartition(".")[2] if remembered else type(module).__name__
+
+
+def _uncompiled(network: nn.Module) -> nn.Module:
+    """What torch.compile was given: compiled code doesn't stop at a layer either."""
+    inside = getattr(network, "_orig_mod", network)
+    assert isinstance(inside, nn.Module)
+    return inside
+
+
+def first_tensor(output: Any) -> torch.Tensor | Ragged:
+    """The tensor of an output; of several, the first one.
+
+    >>> first_tensor((torch.zeros(2, 3), None)).shape
+    torch.Size([2, 3])
+    """
+    if isinstance(output, torch.Tensor | Ragged):
+        return output
+    if isinstance(output, PackedSequence):
+        return pad_packed_sequence(output, batch_first=True)[0]
+    if isinstance(output, Mapping) and output:
+        return first_tensor(next(iter(output.values())))
+    if isinstance(output, tuple | list) and output:
+        return first_tensor(output[0])
+    raise InputError(f"A layer must give a tensor to be of use. Received: {type(output).__name__}")

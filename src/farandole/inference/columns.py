@@ -15,7 +15,7 @@ from farandole.artifact import Shape, Signature
 from farandole.data import (
     BadColumn,
     RaggedArray,
-    from_series,
+    array_from_series,
     ragged_rows_at_once,
     rows_at_once,
     to_numpy,
@@ -181,7 +181,7 @@ def _as_column(name: str, column: Any) -> Any:
     if isinstance(column, torch.Tensor):
         return column.numpy()
     if hasattr(column, "to_numpy"):  # pandas
-        return from_series(name, column)
+        return array_from_series(name, column)
     try:
         return np.asarray(column)
     except ValueError as error:
@@ -200,4 +200,4 @@ def may_modify_inputs(network: nn.Module) -> bool:
     )
 
 
-_KNOWN = ("torch.nn.modules.", "torch.ao.nn.", "farandole.networks.")
+_KNOWN = ("torch.nn.modules.", "torch.ao.nn.", "farandole.networks.", "farandole.pretrained.")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from farandole.data import BadRows, is_list, list_lengths, lists_with
+from farandole.data import BadRows, is_list, list_lengths, lists_containing
 from farandole.errors import InputError
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +71,7 @@ def _null_entries(column: Any) -> Array | None:
     inner = _null_entries(column.flatten())
     if inner is None:
         return own
-    lists = lists_with(inner, list_lengths(column))
+    lists = lists_containing(inner, list_lengths(column))
     return lists if own is None else lists | own
 
 

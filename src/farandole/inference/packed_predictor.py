@@ -28,9 +28,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from farandole.artifact import Signature, only_looking, torchscript
+from farandole.artifact import Signature, torchscript
 from farandole.errors import InputError
 from farandole.inference.predictor import Predictor, check_initialized
+from farandole.networks import evaluation_mode
 
 _MOST_LOADED = 4
 _loaded: OrderedDict[tuple[Any, ...], Predictor] = OrderedDict()
@@ -66,7 +67,7 @@ class PackedPredictor:
     ) -> PackedPredictor:
         """Pack once, use for every query; `folder` is one that the workers see as well."""
         check_initialized(network)
-        with only_looking(network):  # the same content, whether it is just being trained or not
+        with evaluation_mode(network):  # the same content, whether it is just being trained or not
             content, tensors = _without_tensors(network)
         digest = _digest(content, tensors)
         size = len(content) + sum(tensor.nbytes for tensor in tensors.values())

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from farandole.data import from_pandas, from_series
+from farandole.data import array_from_series, table_from_pandas
 from farandole.errors import InputError, suggestion
 from farandole.inference.application import Application, struct_fields
 
@@ -78,7 +78,7 @@ def frame_with_answers(
     if frame.empty:
         return frame.assign(**{column: pd.Series(dtype=object)})
     _check_names(features, list(frame.columns))
-    found = application([from_series(name, frame[name]) for name in features], offset, place)
+    found = application([array_from_series(name, frame[name]) for name in features], offset, place)
     if pa.types.is_struct(found.type):  # which Spark takes as dicts
         return frame.assign(**{column: pd.Series(found.to_pylist(), index=frame.index)})
     return frame.assign(**{column: found.to_pandas().set_axis(frame.index)})
@@ -101,5 +101,5 @@ def aggregated(found: pd.Series[Any], how: str) -> Any:
 
 def _as_arrow(number: int, column: Any) -> pa.Array:
     if isinstance(column, pd.DataFrame):
-        return from_pandas(column).to_struct_array().combine_chunks()
-    return from_series(f"argument {number + 1}", column)
+        return table_from_pandas(column).to_struct_array().combine_chunks()
+    return array_from_series(f"argument {number + 1}", column)

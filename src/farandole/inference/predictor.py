@@ -24,7 +24,7 @@ from farandole.inference.signature_inference import (
     infer_signature,
     unknown_signature,
 )
-from farandole.networks import FIRST_ROWS, Gauge
+from farandole.networks import PROBE_ROWS, BatchSizing
 
 Parts = Sequence[int | str]
 
@@ -129,13 +129,13 @@ class Predictor:
     ) -> Iterator[list[torch.Tensor]]:
         """The network's outputs for some rows after others, as many at once as it can take."""
         if self._batch_size is None and inputs.rows_at_once is None:
-            first = next(row_chunks(arrays, FIRST_ROWS))
+            first = next(row_chunks(arrays, PROBE_ROWS))
             with _BatchSizing(self.network) as sizing:
                 outputs = self._forward(inputs, [array[first] for array in arrays], parts)
-            inputs.rows_at_once = sizing.fitting(first.stop)
+            inputs.rows_at_once = sizing.rows_that_fit(first.stop)
             yield outputs
             arrays = [array[first.stop :] for array in arrays]
-        for chunk in row_chunks(arrays, self._batch_size or inputs.rows_at_once or FIRST_ROWS):
+        for chunk in row_chunks(arrays, self._batch_size or inputs.rows_at_once or PROBE_ROWS):
             yield self._forward(inputs, [array[chunk] for array in arrays], parts)
 
     def _forward(
@@ -155,10 +155,10 @@ class Predictor:
         return found
 
 
-class _BatchSizing(Gauge):
+class _BatchSizing(BatchSizing):
     """Finds how many rows fit in memory by what layers give; into ONNX files it can't look."""
 
-    sealed = (*Gauge.sealed, OnnxNetwork)
+    opaque = (*BatchSizing.opaque, OnnxNetwork)
 
 
 def chosen_part(output: Any, part: int | str) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,13 +12,12 @@ import torch
 
 from farandole.data import (
     ARROW_ERRORS,
-    Extents,
     RaggedArray,
+    RowSizes,
     check_type,
-    chunks,
+    chunk_rows,
     is_list,
     to_ragged,
-    values_in,
 )
 from farandole.errors import InputError
 from farandole.ragged import Ragged
@@ -77,13 +77,13 @@ def _is_empty(kind: pa.DataType) -> bool:
 
 def row_chunks(columns: Sequence[Array | RaggedArray], rows_at_once: int) -> Iterator[slice]:
     """The rows to give to the network at once, so that they stay small even when filled up."""
-    return chunks([_extents(column) for column in columns], rows_at_once)
+    return chunk_rows([_extents(column) for column in columns], rows_at_once)
 
 
-def _extents(column: Array | RaggedArray) -> Extents:
+def _extents(column: Array | RaggedArray) -> RowSizes:
     if isinstance(column, RaggedArray):
-        return Extents(column.sizes, values_in(column.values.shape[1:]))
-    return Extents.of_one_size(len(column), column.shape[1:])
+        return RowSizes(column.sizes, math.prod(column.values.shape[1:]))
+    return RowSizes.of_one_size(len(column), column.shape[1:])
 
 
 def _of_one_size(name: str, array: Array, axes: int) -> RaggedArray:

@@ -31,7 +31,7 @@ def save(
     """Save a network as a folder that `predict_udf`, `farandole predict` and others take.
 
     Args:
-        network: a module, such as one of `farandole.features.backbone`.
+        network: a module, such as one of `farandole.pretrained.backbone`.
         path: the folder to make.
         example: {column: some rows}, to learn what the network takes; not needed for networks of
             photos.

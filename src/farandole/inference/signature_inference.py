@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from farandole.artifact import Shape, Signature, fitted
+from farandole.artifact import Shape, Signature, probe_signature
 from farandole.data import BadColumn, RaggedArray, to_numpy
 from farandole.errors import InputError
 from farandole.inference.nulls import UnusableInput
 from farandole.inference.ragged_columns import ragged_column
-from farandole.networks import ragged_axes, takes_gray
+from farandole.networks import dtype_name, floating_dtype, ragged_axes, takes_gray
 
 Layout = tuple[tuple[Shape, str], ...]
 """The shape of a row and the type of its values, for each column."""
@@ -76,9 +76,9 @@ def infer_signature(
         dtypes=tuple(dtype for _, dtype in first.layout),
         head=head or "softmax",
         outputs=1,
-        floating=_floating(network),
+        floating=dtype_name(floating_dtype(network)),
     )
-    taken, outputs = fitted(network, signature, first.sizes())
+    taken, outputs = probe_signature(network, signature, first.sizes())
     first_output = first_tensor(outputs)
     seen = head or guess_head(first_output)
     return replace(taken, head=seen, outputs=first_output[0].numel())
@@ -122,12 +122,6 @@ def guess_head(output: torch.Tensor) -> str:
 def _sum_to_one(output: torch.Tensor, close: float) -> bool:
     sums = output.double().sum(1)
     return torch.allclose(sums, torch.ones_like(sums), 0, close)
-
-
-def _floating(network: nn.Module) -> str:
-    """The precision that the network takes: that of its first floating-point parameter."""
-    kinds = (one.dtype for one in network.parameters() if one.is_floating_point())
-    return str(next(kinds, torch.float32)).removeprefix("torch.")
 
 
 _MOST_TRIED = 64

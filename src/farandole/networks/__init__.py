@@ -1,27 +1,25 @@
-"""Networks for rows, images, sequences and graphs, and what they are made of."""
+"""Networks for rows, images, sequences and graphs, and what is asked of any network."""
 
 from farandole.networks.activations import ACTIVATIONS, Activation, activation, canonical
+from farandole.networks.batch_sizing import PROBE_ROWS, BatchSizing
 from farandole.networks.cnn import CNN
-from farandole.networks.declared import (
+from farandole.networks.forward_pass import NOT_CALLED, evaluation_mode, forward_until
+from farandole.networks.gnn import GNN
+from farandole.networks.initialization import INITIALIZATIONS, initialize, seeded
+from farandole.networks.input_spec import (
     VARYING,
+    dtype_name,
+    floating_dtype,
+    input_dtype,
     ragged_axes,
     takes_gray,
     varying_advice,
     wrapping_advice,
 )
-from farandole.networks.efficientnet import EfficientNetLite0
-from farandole.networks.gauge import FIRST_ROWS, Gauge
-from farandole.networks.gnn import GNN
-from farandole.networks.image_network import ImageNetwork
-from farandole.networks.inception import InceptionV3
-from farandole.networks.initialization import INITIALIZATIONS, initialize
-from farandole.networks.leaving import NOTHING, reached
 from farandole.networks.mlp import MLP, linear_regression, logistic_regression
-from farandole.networks.mobilenet import MobileNetV2
-from farandole.networks.resnet import ResNet
+from farandole.networks.network import Network, flat_values, pixel_scale
 from farandole.networks.rnn import RNN
-from farandole.networks.sentence_encoder import SentenceEncoder
-from farandole.networks.spark_layout import (
+from farandole.networks.spark_ml_weights import (
     load_spark_weights,
     spark_weights,
     to_spark_weights,
@@ -31,30 +29,32 @@ from farandole.ragged import Ragged
 __all__ = [
     "ACTIVATIONS",
     "CNN",
-    "FIRST_ROWS",
     "GNN",
     "INITIALIZATIONS",
     "MLP",
-    "NOTHING",
+    "NOT_CALLED",
+    "PROBE_ROWS",
     "RNN",
     "VARYING",
     "Activation",
-    "EfficientNetLite0",
-    "Gauge",
-    "ImageNetwork",
-    "InceptionV3",
-    "MobileNetV2",
+    "BatchSizing",
+    "Network",
     "Ragged",
-    "ResNet",
-    "SentenceEncoder",
     "activation",
     "canonical",
+    "dtype_name",
+    "evaluation_mode",
+    "flat_values",
+    "floating_dtype",
+    "forward_until",
     "initialize",
+    "input_dtype",
     "linear_regression",
     "load_spark_weights",
     "logistic_regression",
+    "pixel_scale",
     "ragged_axes",
-    "reached",
+    "seeded",
     "spark_weights",
     "takes_gray",
     "to_spark_weights",

@@ -1,4 +1,4 @@
-"""CNN: a convolutional network for images whose sizes may differ."""
+"""CNN: convolutions over images of any size, each as if it were alone in its batch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from farandole.arguments import (
     as_fraction,
@@ -24,14 +25,11 @@ from farandole.networks.network import (
     Network,
     activation_layer,
     flat_values,
-    floating_type,
+    layer_dtype,
     normalised,
     pixel_scale,
 )
-from farandole.networks.pooling import inside, max_pool, mean_of_all, mean_pool
 from farandole.ragged import Ragged
-
-POOLS = {"max": max_pool, "mean": mean_pool}
 
 
 class CNN(Network):
@@ -112,7 +110,7 @@ class CNN(Network):
         values, sizes = self._unpacked(images)
         for block in self.blocks:
             values, sizes = block(values, sizes)
-        means = mean_of_all(values.to(floating_type(self.head)), sizes)
+        means = mean_of_all(values.to(layer_dtype(self.head)), sizes)
         found: torch.Tensor = self.head(means)
         return found
 
@@ -140,7 +138,7 @@ class CNN(Network):
             )
 
     def _floating(self, values: torch.Tensor) -> torch.Tensor:
-        return values.to(floating_type(self.head)) / pixel_scale(values)
+        return values.to(layer_dtype(self.head)) / pixel_scale(values)
 
 
 class Convolution(nn.Module):
@@ -173,7 +171,7 @@ class Convolution(nn.Module):
         found = self.dropout(self.activation(found))
         if sizes is None:
             return POOLS[self.pool](found, None), None
-        found = found.masked_fill(~inside(found, sizes), 0)
+        found = found.masked_fill(~pixel_mask(found, sizes), 0)
         return POOLS[self.pool](found, sizes), (sizes + 1) // 2
 
     def extra_repr(self) -> str:
@@ -187,8 +185,67 @@ def _normalised_pixels(
     """Normalise the pixels that images have; padding has no part in it, and becomes zero."""
     if sizes is None:
         return normalised(norm, values.flatten(2)).view_as(values)
-    real = inside(values, sizes)[:, 0]
+    real = pixel_mask(values, sizes)[:, 0]
     pixels = normalised(norm, values.permute(0, 2, 3, 1)[real])
     full = pixels.new_zeros(*real.shape, pixels.shape[1])
     full[real] = pixels
     return full.permute(0, 3, 1, 2)
+
+
+def pixel_mask(values: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """True at the pixels that each image has: (images, 1, height, width).
+
+    >>> pixel_mask(torch.zeros(1, 3, 1, 2), torch.tensor([[1, 1]])).tolist()
+    [[[[True, False]]]]
+    """
+    return Ragged.inside(sizes, values.shape[-2:])[:, None]
+
+
+def max_pool(values: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
+    """Take the greatest of each 2×2 pixels.
+
+    An image of odd height keeps its last line (sizes are rounded up), so even a single pixel can be
+    pooled.
+
+    Args:
+        values: (images, channels, height, width).
+        sizes: (images, 2), the heights and widths; None if all images fill theirs.
+
+    >>> max_pool(torch.tensor([[[[-1.0, 0.0]]]]), torch.tensor([[1, 1]])).tolist()
+    [[[[-1.0]]]]
+    """
+    if sizes is None:
+        return F.max_pool2d(values, 2, ceil_mode=True)
+    bare = values.masked_fill(~pixel_mask(values, sizes), -torch.inf)
+    found = F.max_pool2d(bare, 2, ceil_mode=True)
+    return found.masked_fill(~pixel_mask(found, (sizes + 1) // 2), 0)
+
+
+def mean_pool(values: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
+    """Take the mean of each 2×2 pixels, of those that the image has; arguments as in `max_pool`.
+
+    >>> mean_pool(torch.tensor([[[[3.0, 0.0]]]]), torch.tensor([[1, 1]])).tolist()
+    [[[[3.0]]]]
+    """
+    if sizes is None:
+        return F.avg_pool2d(values, 2, ceil_mode=True)
+    sums = F.avg_pool2d(values, 2, ceil_mode=True, divisor_override=1)
+    real = pixel_mask(values, sizes).to(values.dtype)
+    counts = F.avg_pool2d(real, 2, ceil_mode=True, divisor_override=1)
+    return sums / counts.clamp(min=1)
+
+
+POOLS = {"max": max_pool, "mean": mean_pool}
+
+
+def mean_of_all(values: torch.Tensor, sizes: torch.Tensor | None) -> torch.Tensor:
+    """Take the mean of each channel over the whole image: (images, channels).
+
+    An image without pixels has the mean 0; arguments as in `max_pool`.
+
+    >>> mean_of_all(torch.tensor([[[[3.0, 0.0]]]]), torch.tensor([[1, 1]])).tolist()
+    [[3.0]]
+    """
+    if sizes is None:
+        return values.mean((2, 3))
+    return values.sum((2, 3)) / sizes.prod(1).clamp(min=1)[:, None].to(values.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -11,13 +12,12 @@ from torch import nn
 from farandole.arguments import as_fraction, as_integer, as_seed, check_choice, check_flag
 from farandole.errors import InputError
 from farandole.networks.activations import ActivationLike
-from farandole.networks.graph import Graph
 from farandole.networks.initialization import initialize, seeded
 from farandole.networks.network import (
     Network,
     activation_layer,
     flat_values,
-    floating_type,
+    layer_dtype,
     normalised,
 )
 from farandole.ragged import Ragged
@@ -26,13 +26,13 @@ KINDS = ("gcn", "sage")
 
 
 class GNN(Network):
-    """Nodes hear from their neighbours, layer by layer; what they know is gathered at the end.
+    """Message passing: each layer sums over neighbours, and a readout pools the nodes at the end.
 
     Args:
         features: numbers a node.
         outputs: values to predict, for each graph.
         hidden: width of each layer.
-        layers: how many, so how many steps away a node hears from.
+        layers: how many, so from how many steps away a node gets messages.
         kind: "gcn" (Kipf & Welling: a node and its neighbours, each divided by √(degree·degree),
             loops included) or "sage" (the node beside the mean of its neighbours).
         readout: "mean", "sum" or "max" over the nodes of a graph, or "first": the first node,
@@ -40,8 +40,7 @@ class GNN(Network):
         activation: one of `ACTIVATIONS` or a module.
         batch_norm: normalise each layer before its activation.
         dropout: the share of values that are left out in training.
-        directed: whether only the target of an edge hears from its source; degrees are then
-            those of hearing.
+        directed: whether messages go from source to target only; degrees are then in-degrees.
         initialization: one of `INITIALIZATIONS`.
         seed: for the same weights again.
 
@@ -122,11 +121,11 @@ class GNN(Network):
         return found
 
     def _floating(self, values: torch.Tensor) -> torch.Tensor:
-        return values.to(floating_type(self.head))
+        return values.to(layer_dtype(self.head))
 
 
 class Hop(nn.Module):
-    """One layer: each node hears from its neighbours."""
+    """One layer of message passing: each node aggregates its neighbours."""
 
     def __init__(
         self,
@@ -148,10 +147,10 @@ class Hop(nn.Module):
         """Apply the layer to the nodes of all graphs."""
         degrees = graph.degrees().clamp(min=1)[:, None].to(values.dtype)
         if self.kind == "gcn":
-            heard = graph.sums(values / degrees.sqrt()) / degrees.sqrt()
+            messages = graph.sums(values / degrees.sqrt()) / degrees.sqrt()
         else:
-            heard = torch.cat([values, graph.sums(values) / degrees], 1)
-        found = self.linear(heard)
+            messages = torch.cat([values, graph.sums(values) / degrees], 1)
+        found = self.linear(messages)
         if self.norm is not None:
             found = normalised(self.norm, found)
         found = self.dropout(self.activation(found))
@@ -190,3 +189,77 @@ READOUTS: dict[str, Callable[[torch.Tensor, Ragged], torch.Tensor]] = {
     "max": _max,
     "first": _first,
 }
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Many small graphs as one that falls into pieces, so that a batch needs no loop.
+
+    Nodes are numbered through the batch; messages go from `sources` to `targets`.
+
+    >>> nodes = Ragged.of([torch.zeros(2, 1), torch.zeros(2, 1)])
+    >>> edges = Ragged.of([torch.tensor([[0, 1]]), torch.tensor([[1, 0]])])
+    >>> graph = Graph.joined(nodes, edges, directed=True)
+    >>> graph.sources.tolist(), graph.targets.tolist()
+    ([0, 3], [1, 2])
+    """
+
+    nodes: int
+    sources: torch.Tensor
+    targets: torch.Tensor
+
+    @classmethod
+    def joined(cls, nodes: Ragged, edges: Ragged, directed: bool = False) -> Graph:
+        """Put graphs side by side; edges count once, however often and in whichever order named."""
+        if len(nodes) != len(edges):
+            raise InputError(f"There are nodes of {len(nodes)} graphs, but edges of {len(edges)}.")
+        pairs = _pairs(edges)
+        owners = edges.owners
+        limits = nodes.lengths[owners]
+        _refuse_outside(pairs, limits)
+        sources, targets = (pairs + nodes.starts[owners, None]).unbind(1)
+        if not directed:
+            sources, targets = torch.cat([sources, targets]), torch.cat([targets, sources])
+        return cls._of(len(nodes.values), sources, targets)
+
+    def with_loops(self) -> Graph:
+        """Add an edge from each node to itself."""
+        own = torch.arange(self.nodes, device=self.sources.device)
+        return self._of(self.nodes, torch.cat([self.sources, own]), torch.cat([self.targets, own]))
+
+    def degrees(self) -> torch.Tensor:
+        """The in-degree of each node."""
+        return torch.bincount(self.targets, minlength=self.nodes)
+
+    def sums(self, values: torch.Tensor) -> torch.Tensor:
+        """Sum over the incoming edges of each node: (nodes, features)."""
+        return torch.zeros_like(values).index_add_(0, self.targets, values[self.sources])
+
+    @classmethod
+    def _of(cls, nodes: int, sources: torch.Tensor, targets: torch.Tensor) -> Graph:
+        keys = torch.unique(sources * max(nodes, 1) + targets)
+        return cls(nodes, keys // max(nodes, 1), keys % max(nodes, 1))
+
+
+def _pairs(edges: Ragged) -> torch.Tensor:
+    values = edges.values
+    if values.numel() == 0:  # without any edge, its shape isn't known
+        return torch.zeros(0, 2, dtype=torch.int64, device=values.device)
+    if values.shape[1:] != (2,) or values.is_floating_point() or edges.axes != 1:
+        raise InputError(
+            "An edge is two integers, the positions of its source and its target among the "
+            f"nodes of its graph. Received: edges of shape {tuple(values.shape[1:])} and type "
+            f"{values.dtype}"
+        )
+    return values.long()
+
+
+def _refuse_outside(pairs: torch.Tensor, limits: torch.Tensor) -> None:
+    wrong = ((pairs < 0) | (pairs >= limits[:, None])).any(1)
+    if bool(wrong.any()):
+        example, limit = pairs[wrong][0].tolist(), int(limits[wrong][0])
+        raise InputError(
+            f"{int(wrong.sum())} of {len(pairs)} edges lead to nodes that their graph doesn't have "
+            f"(for example {tuple(example)} in a graph of {limit} nodes). Nodes are counted from 0 "
+            "within each graph."
+        )

@@ -12,7 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 from farandole.arguments import check_choice
 from farandole.errors import InputError
 from farandole.networks.activations import ACTIVATIONS, ActivationLike, activation
-from farandole.networks.spark_layout import fill, spark_values
+from farandole.networks.spark_ml_weights import fill, spark_values
 
 INITIALIZATIONS: dict[str, str] = {
     "auto": "he or glorot: what suits the activation",

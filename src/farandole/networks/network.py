@@ -15,7 +15,13 @@ from farandole.ragged import Ragged
 
 
 class Network(nn.Module):
-    """A network that keeps the arguments of its constructor as attributes of the same names."""
+    """A network that keeps the arguments of its constructor as attributes of the same names.
+
+    >>> from farandole.networks import MLP
+    >>> net = MLP([4, 3], activation="tanh")
+    >>> isinstance(net, Network), net.layers, net.activation
+    (True, (4, 3), 'tanh')
+    """
 
     def _remember(self, **arguments: Any) -> None:
         for name, value in arguments.items():
@@ -45,10 +51,10 @@ def activation_layer(given: ActivationLike) -> nn.Module:
     return copy.deepcopy(activation(given))
 
 
-def floating_type(layer: nn.Module) -> torch.dtype:
+def layer_dtype(layer: nn.Module) -> torch.dtype:
     """The type of numbers that a layer takes; one with weights in 8 bits takes float32.
 
-    >>> floating_type(nn.Linear(2, 1).double())
+    >>> layer_dtype(nn.Linear(2, 1).double())
     torch.float64
     """
     weight = layer.weight
@@ -58,8 +64,8 @@ def floating_type(layer: nn.Module) -> torch.dtype:
 def flat_values(rows: Ragged, features: int, axes: int = 1) -> torch.Tensor | None:
     """Give the elements of all rows as (elements, features); None if they don't have so many.
 
-    One number an element may come without an axis of its own. Where no row has an element, nobody
-    could know its shape, so none is wrong.
+    One number an element may come without an axis of its own. Where no row has an element, its
+    shape isn't known, so none is wrong.
 
     >>> flat_values(Ragged.of([torch.zeros(2), torch.zeros(3)]), features=1).shape
     torch.Size([5, 1])
@@ -74,7 +80,7 @@ def flat_values(rows: Ragged, features: int, axes: int = 1) -> torch.Tensor | No
 
 
 def normalised(norm: nn.Module, values: torch.Tensor) -> torch.Tensor:
-    """Apply batch normalisation; one element has no statistics, so the running ones stand in.
+    """Apply batch normalisation; a single element is normalised by the running statistics.
 
     Another kind of normalisation in its place, such as one that asks other workers, is always
     called, because they wait for it.
@@ -92,7 +98,7 @@ def normalised(norm: nn.Module, values: torch.Tensor) -> torch.Tensor:
 
 
 def pixel_scale(pixels: torch.Tensor) -> int:
-    """What makes pixels shares of 0 … 1: 255 for whole numbers of any width, else 1.
+    """What makes pixels shares of 0 … 1: 255 for integers of any width, else 1.
 
     >>> pixel_scale(torch.zeros(3, dtype=torch.int64)), pixel_scale(torch.zeros(3))
     (255, 1)

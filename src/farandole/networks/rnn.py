@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from farandole.arguments import as_fraction, as_integer, as_seed, check_choice, check_flag
 from farandole.errors import InputError
 from farandole.networks.initialization import seeded
-from farandole.networks.network import Network, flat_values, floating_type
+from farandole.networks.network import Network, flat_values, layer_dtype
 from farandole.ragged import Ragged
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -124,7 +124,7 @@ class RNN(Network):
                 f"The network takes sequences with {self.features} numbers a step (features). "
                 f"Received: steps of shape {element}"
             )
-        return values.to(floating_type(self.head))
+        return values.to(layer_dtype(self.head))
 
     def _embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         assert self.embedding is not None
@@ -132,7 +132,7 @@ class RNN(Network):
             tokens = tokens.new_zeros(0, dtype=torch.int64)
         if tokens.dim() != 1 or tokens.is_floating_point():
             raise InputError(
-                "With a vocabulary, a step is one whole number. Received: steps of shape "
+                "With a vocabulary, a step is one integer. Received: steps of shape "
                 f"{tuple(tokens.shape[1:])} and type {tokens.dtype}. Cast the column to arrays of "
                 "integers, or leave vocabulary out."
             )

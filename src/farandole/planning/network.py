@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from farandole.arguments import is_integer
 from farandole.artifact import LoadedNetwork, load_network
 from farandole.errors import InputError
-from farandole.networks import MLP, ragged_axes
+from farandole.networks import MLP, input_dtype, ragged_axes
 from farandole.ragged import Ragged
 
 _KINDS = (
@@ -52,7 +52,7 @@ def rows_of(subject: LoadedNetwork, rows: int, shape: Sequence[int] | None) -> l
     if shape is None and signature is not None:
         return list(signature.example(rows=rows))
     known = _checked(shape) if shape is not None else _guess(network)
-    kind = _dtype(network)
+    kind = input_dtype(network)
     axes = ragged_axes(network)
     is_image = len(known) == 3 and known[0] == getattr(network, "channels", None)
     if axes is None or is_image:
@@ -113,10 +113,3 @@ def _guess(network: nn.Module) -> tuple[int, ...]:
         f"The network begins with {kind}, which doesn't say how large a row is. Give its shape: "
         "shape=(3, 224, 224), or --shape 3,224,224."
     )
-
-
-def _dtype(network: nn.Module) -> torch.dtype:
-    first = next((m for m in network.modules() if any(True for _ in m.parameters(False))), None)
-    if isinstance(first, nn.Embedding):
-        return torch.int64
-    return next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from farandole.data import quoted
+from farandole.data import quote_name
 from farandole.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class MultilayerPerceptronClassificationSummary:
         from pyspark.sql import functions as F
 
         pairs = self.predictions.select(
-            F.col(quoted(self.labelCol)).cast("double").alias("label"),
-            F.col(quoted(self.predictionCol)).cast("double").alias("prediction"),
-            (F.col(quoted(self.weightCol)).cast("double") if self.weightCol else F.lit(1.0)).alias(
-                "weight"
-            ),
+            F.col(quote_name(self.labelCol)).cast("double").alias("label"),
+            F.col(quote_name(self.predictionCol)).cast("double").alias("prediction"),
+            (
+                F.col(quote_name(self.weightCol)).cast("double") if self.weightCol else F.lit(1.0)
+            ).alias("weight"),
         )
         rows = pairs.groupBy("label", "prediction").agg(F.sum("weight").alias("weight")).collect()
         if not rows or any(None in row for row in rows):

@@ -12,10 +12,10 @@ from pyspark.ml.param.shared import HasInputCol, HasInputCols, HasOutputCol
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
-from farandole.artifact import Artifact, LoadedNetwork, Signature, describe, load_network
-from farandole.data import Columns, quoted
+from farandole.artifact import Artifact, LoadedNetwork, Signature, load_network, network_to_json
+from farandole.data import Columns, quote_name
 from farandole.errors import ArtifactError, InputError
-from farandole.features import Cut, Layers, examples, layers, width
+from farandole.features import Cut, Layers, guess_inputs, layers, num_features
 from farandole.inference import predict_udf
 from farandole.networks import ragged_axes
 from farandole.spark.io import Reader, Writer, is_trusting, reading, write_metadata, writing
@@ -123,9 +123,9 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
         target = self._target(dataset.columns)
         found = self._cut()
         self._check_inputs(dataset, found)
-        size = width(found.network, self.value_of("inputShape"), found.signature)  # type: ignore[arg-type]
+        size = num_features(found.network, self.value_of("inputShape"), found.signature)  # type: ignore[arg-type]
         extract = self._udf(found, size).spark_udf(dataset.sparkSession)
-        columns = [F.col(quoted(name)) for name in self.chosen_inputs()]
+        columns = [F.col(quote_name(name)) for name in self.chosen_inputs()]
         rows = dataset.select("*", extract(*columns).alias(_FOUND))
         vectors = F.when(F.col(_FOUND).isNotNull(), array_to_vector(F.col(_FOUND)))
         about = {} if size is None else {"ml_attr": {"num_attrs": size}}
@@ -225,7 +225,7 @@ _UNKNOWN = Signature(features=(), shapes=(), dtypes=(), head="identity", outputs
 
 def _artifact(found: LoadedNetwork, input_shape: list[int] | None, pickles: bool) -> Artifact:
     network, signature = found
-    if signature is None and describe(network) is None and not pickles:
+    if signature is None and network_to_json(network) is None and not pickles:
         signature = _of_example(found, input_shape)
     return Artifact(network, signature or _UNKNOWN)
 
@@ -233,7 +233,7 @@ def _artifact(found: LoadedNetwork, input_shape: list[int] | None, pickles: bool
 def _of_example(found: LoadedNetwork, input_shape: list[int] | None) -> Signature:
     """What a network of one's own class takes: it is saved as a program, which has to know."""
     network = found.network
-    rows = list(examples(network, input_shape)) if ragged_axes(network) is None else []
+    rows = list(guess_inputs(network, input_shape)) if ragged_axes(network) is None else []
     if len(rows) != 1 or (input_shape is None and rows[0][0].dim() != 2):
         raise ArtifactError(
             f"To save a {type(network).__name__}, which is more than standard layers, the shape of "

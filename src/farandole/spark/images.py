@@ -11,9 +11,9 @@ import numpy as np
 
 from farandole import _spark
 from farandole.arguments import check_choice, is_integer
-from farandole.data import EMPTY, PictureReader
+from farandole.data import EMPTY_FILE, ImageFileReader
 from farandole.errors import InputError
-from farandole.networks import ImageNetwork
+from farandole.pretrained import ImageNetwork
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,7 @@ def read_images(
     ...
     farandole.errors.InputError: size must be a positive integer, or two. Received: size=0
     """
-    reader = PictureReader(
+    reader = ImageFileReader(
         size=_checked_size(size),
         crop=check_choice("resize", resize, ("squash", "crop")) == "crop",
         scale=_checked_scale(normalize, gray),
@@ -78,16 +78,16 @@ def read_images(
     return _read_by_spark(reader, listed, names)
 
 
-def _opened_here(reader: PictureReader, spark: SparkSession, names: list[str]) -> DataFrame:
+def _opened_here(reader: ImageFileReader, spark: SparkSession, names: list[str]) -> DataFrame:
     """All pictures, read by the workers themselves: Spark would fail for one that is gone."""
     parts = max(spark.sparkContext.defaultParallelism, len(names) // _FILES_A_TASK)
     paths = spark.createDataFrame([(name,) for name in names], "path string")
     return paths.repartition(min(parts, len(names))).mapInArrow(
-        reader.read_here, f"path string, image {reader.kind}, error string"
+        reader.read_local, f"path string, image {reader.kind}, error string"
     )
 
 
-def _read_by_spark(reader: PictureReader, listed: DataFrame, names: list[str]) -> DataFrame:
+def _read_by_spark(reader: ImageFileReader, listed: DataFrame, names: list[str]) -> DataFrame:
     """All pictures, with a row for each file that isn't one."""
     from pyspark.sql import functions as F
 
@@ -101,7 +101,7 @@ def _read_by_spark(reader: PictureReader, listed: DataFrame, names: list[str]) -
     if not (lost := _left_out(listed, names)):
         return read
     empty = listed.sparkSession.createDataFrame([(name,) for name in lost], "path string")
-    return read.union(empty.select("path", nothing, F.lit(EMPTY).alias("error")))
+    return read.union(empty.select("path", nothing, F.lit(EMPTY_FILE).alias("error")))
 
 
 def _listed(

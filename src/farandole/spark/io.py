@@ -31,7 +31,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from farandole import _spark
-from farandole.artifact import Artifact, build, describe, plain_state, replace_folder
+from farandole.artifact import (
+    Artifact,
+    network_from_json,
+    network_to_json,
+    replace_folder,
+    untied_state_dict,
+)
 from farandole.errors import ArtifactError
 from farandole.parallel import registry
 
@@ -205,18 +211,18 @@ def _with_lists(value: Any) -> Any:
 
 
 def _write_module(folder: Path, name: str, module: nn.Module) -> bool:
-    description = describe(module)
+    description = network_to_json(module)
     if description is None:
         return False
     target = folder / "modules" / name
     target.mkdir(parents=True)
     (target / "network.json").write_text(json.dumps(description))
-    save_file(plain_state(module), target / "weights.safetensors")
+    save_file(untied_state_dict(module), target / "weights.safetensors")
     return True
 
 
 def _read_module(folder: Path) -> nn.Module:
-    module = build(json.loads((folder / "network.json").read_text()))
+    module = network_from_json(json.loads((folder / "network.json").read_text()))
     state: dict[str, torch.Tensor] = load_file(folder / "weights.safetensors")
     module.load_state_dict(state, assign=True)
     return module.train()

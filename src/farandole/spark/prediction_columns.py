@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from farandole import _spark
-from farandole.data import Columns, quoted
+from farandole.data import Columns, quote_name
 from farandole.inference import PREDICTION, PROBABILITY, RAW, PackedApplication, PredictUdf
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _as_sent(dataset: DataFrame, name: str, application: PackedApplication) -> C
     from pyspark.ml.linalg import VectorUDT
     from pyspark.sql import functions as F
 
-    column, signature = F.col(quoted(name)), application.predictor.signature
+    column, signature = F.col(quote_name(name)), application.predictor.signature
     assert signature is not None
     vectors = isinstance(dataset.schema[name].dataType, VectorUDT)
     widest = max((size or 0 for shape in signature.shapes for size in shape), default=0)

@@ -15,10 +15,10 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
 from farandole.arguments import check_choice
-from farandole.data import BadRows, quoted
+from farandole.data import BadRows, quote_name
 from farandole.errors import InputError
-from farandole.features import FILE, MINILM, Tokenizer
 from farandole.inference import NULLS, UnusableInput, null_rows, restore_nulls
+from farandole.pretrained import MINILM, TOKENIZER_FILE, Tokenizer
 from farandole.spark.io import Reader, Writer, reading, write_metadata, writing
 from farandole.spark.params import ParamInfo, declare, set_checked, text, whole
 
@@ -51,7 +51,7 @@ class TextTokenizer(TextTokenizerParams, Transformer, MLWritable, MLReadable["Te
     Args:
         **params: any param by name: `inputCol` (strings), `outputCol` (array<int>), `tokenizer` (a
             tokenizer.json, the folder with it, an installed package, or a
-            `farandole.features.Tokenizer`), `maxLength`, `nulls`.
+            `farandole.pretrained.Tokenizer`), `maxLength`, `nulls`.
 
     >>> TextTokenizer(inputCol="text", outputCol="tokens").getMaxLength()
     128
@@ -84,7 +84,7 @@ class TextTokenizer(TextTokenizerParams, Transformer, MLWritable, MLReadable["Te
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
             return (tokens_of(batch, tokenizer, source, nulls) for batch in batches)
 
-        tokens = arrow_udf(split, "array<int>")(F.col(quoted(source)))
+        tokens = arrow_udf(split, "array<int>")(F.col(quote_name(source)))
         return dataset.withColumn(target, tokens)
 
     def write(self) -> MLWriter:
@@ -133,7 +133,7 @@ class TextTokenizerWriter(Writer):
         stage = self._stage
         plain = {p.name: value for p, value in stage._paramMap.items() if p.name != "tokenizer"}
         with writing(self.sparkSession, path) as folder:
-            (folder / FILE).write_bytes(stage.loaded().content)
+            (folder / TOKENIZER_FILE).write_bytes(stage.loaded().content)
         write_metadata(stage, path, self.sparkSession, plain)
 
 
@@ -144,5 +144,5 @@ class TextTokenizerReader(Reader):
         """Params, then the file."""
         stage = self.restored(path)
         with reading(self.sparkSession, path) as folder:
-            stage._set(tokenizer=Tokenizer(folder / FILE))
+            stage._set(tokenizer=Tokenizer(folder / TOKENIZER_FILE))
         return stage

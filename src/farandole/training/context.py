@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data import Array, Loader, Rows, Shard, positions_among_used, split
-from farandole.networks import FIRST_ROWS, Gauge
+from farandole.data import Array, Loader, Rows, Shard, positions_among_used, train_validation_split
+from farandole.networks import PROBE_ROWS, BatchSizing
 from farandole.parallel import Synchronizer
 from farandole.training import events, losses, metrics
 from farandole.training.batches import Batcher
@@ -90,13 +90,13 @@ class TrainingContext:
         """How many of these rows fit in memory in one pass: a layer may enlarge them a lot."""
         if self.passes.is_collective:
             return self.recipe.batch_size
-        some = next(self.loader.chunks(rows, FIRST_ROWS), None)
+        some = next(self.loader.chunks(rows, PROBE_ROWS), None)
         if some is None:
             return most
         self.network.eval()
-        with Gauge(self.network) as gauge, torch.no_grad(), self.passes.autocast():
+        with BatchSizing(self.network) as sizing, torch.no_grad(), self.passes.autocast():
             self.network(*self.batcher(some).arguments)
-        return min(most, gauge.fitting(len(some), learning=learning))
+        return min(most, sizing.rows_that_fit(len(some), learning=learning))
 
     @cached_property
     def _validation_rows_at_once(self) -> int:
@@ -136,7 +136,9 @@ def build_context(
     recipe, frozen, shard = job.recipe, trainable.frozen, trainable.batcher.shard
     if not job.strategy.is_whole and world.size > 1:
         frozen.parameters.clear()  # the strategy has split them: don't keep the whole ones
-    rows, validation = split(shard, job.source.placement, trainable.rows, recipe.seed, job.held_out)
+    rows, validation = train_validation_split(
+        shard, job.source.placement, trainable.rows, recipe.seed, job.held_out
+    )
     counts = [*rows.sizes.tolist(), len(validation.numbers)]
     totals = sync.reduce_sums(torch.tensor(counts, dtype=torch.float64)).long()
     trained_by_name = trainable.whole_network if job.strategy.is_whole else sync.network

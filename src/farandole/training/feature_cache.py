@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
-from farandole.data import Drive, Shard, chunks, scratch_folder
-from farandole.networks import FIRST_ROWS, Gauge
+from farandole.data import MappedArray, Shard, chunk_rows, scratch_folder
+from farandole.networks import PROBE_ROWS, BatchSizing
 from farandole.parallel import broadcast_state
 from farandole.training import events
 from farandole.training.batches import Batcher
@@ -91,7 +91,9 @@ class FrozenPart:
         batcher, columns = self.whole.batcher, self.whole.batcher.columns
         others = {*columns.labels, columns.weight, columns.validation}
         kept = {name: one for name, one in self._shard.columns.items() if name in others}
-        shard = Shard({**kept, _NAME: column}, self._shard.keys, drives=self._shard.drives)
+        shard = Shard(
+            {**kept, _NAME: column}, self._shard.keys, mapped_arrays=self._shard.mapped_arrays
+        )
         return point.tail, replace(
             batcher,
             shard=shard,
@@ -136,43 +138,43 @@ class FrozenPart:
 
     def _agree_on_column(self, point: SplitPoint) -> torch.Tensor | None:
         """This worker's features; None, on all workers, if one of them had to give up."""
-        drive = Drive(scratch_folder())
-        self._shard.drives.append(drive)
-        work, states = self._write_features(drive, point), [_State.WORKING]
+        mapped = MappedArray(scratch_folder())
+        self._shard.mapped_arrays.append(mapped)
+        work, states = self._write_features(mapped, point), [_State.WORKING]
         while _State.WORKING in states and _State.GAVE_UP not in states:
             states = gather_objects(_advance(work), self.world.size)
         mine = None
         if set(states) == {_State.DONE}:
             with suppress(OSError):
-                mine = drive.tensor()
+                mine = mapped.tensor()
         facts = None if mine is None else (len(mine), mine.shape[1:], mine.dtype)
         votes = gather_objects(facts, self.world.size)
         kinds = {vote[1:] for vote in votes if vote is not None and vote[0]}
         if mine is None or None in votes or len(kinds) != 1:
-            self._shard.drives.remove(drive)
-            drive.close()
+            self._shard.mapped_arrays.remove(mapped)
+            mapped.close()
             return None
         shape, dtype = kinds.pop()
         return mine if len(mine) else torch.empty((0, *shape), dtype=dtype)
 
-    def _write_features(self, drive: Drive, point: SplitPoint) -> Iterator[None]:
+    def _write_features(self, mapped: MappedArray, point: SplitPoint) -> Iterator[None]:
         """Write the features of all rows in the order of storage, some at a time."""
         clock, limit, rows = Clock(None), Clock(self.max_seconds), len(self._shard)
         network = self.whole.network
         network.eval()
         self._report(0)
-        done, at_once = 0, FIRST_ROWS
+        done, at_once = 0, PROBE_ROWS
         while done < rows:
             if self.world.link.stop_requested() or limit.has_expired():  # the loop sees it too
                 raise NoSplit
             ahead = np.arange(done, min(done + at_once, rows))
-            end = done + next(chunks(self._shard.extents(ahead), at_once)).stop
-            with Gauge(network) as gauge:
+            end = done + next(chunk_rows(self._shard.row_sizes(ahead), at_once)).stop
+            with BatchSizing(network) as sizing:
                 values = self._features(point, torch.arange(done, end))
-            if drive.shape_if_known() not in (None, tuple(values.shape[1:])):
+            if mapped.shape_if_known() not in (None, tuple(values.shape[1:])):
                 raise NoSplit
-            drive.append(values.numpy())
-            done, at_once = end, gauge.fitting(end - done)
+            mapped.append(values.numpy())
+            done, at_once = end, sizing.rows_that_fit(end - done)
             if clock.should_report() or done == rows:
                 self._report(done)
             yield

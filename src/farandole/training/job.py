@@ -12,10 +12,10 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from farandole.artifact import Signature, floating_of
+from farandole.artifact import Signature
 from farandole.data import Columns, Source, Storage
 from farandole.errors import InputError
-from farandole.networks import ragged_axes, takes_gray, wrapping_advice
+from farandole.networks import dtype_name, floating_dtype, ragged_axes, takes_gray, wrapping_advice
 from farandole.parallel import Span, Strategy
 from farandole.training.recipe import Recipe
 
@@ -93,7 +93,7 @@ def storage_for(network: nn.Module, columns: Columns, schema: pa.Schema) -> Stor
         raise InputError(f"One feature column can't vary in two ways: {columns.features}, {axes}")
     _check_types(network, columns, schema, axes)
     vary = {name: n for name, n in zip(columns.features, axes, strict=True) if n}
-    return Storage(floating_of(network), vary, takes_gray(network))
+    return Storage(dtype_name(floating_dtype(network)), vary, takes_gray(network))
 
 
 def _check_types(

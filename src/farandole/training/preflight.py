@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from farandole.artifact import Signature, fitted, floating_of, only_looking
+from farandole.artifact import Signature, probe_signature
 from farandole.data import Columns, Shard
 from farandole.errors import InputError
-from farandole.networks import varying_advice
+from farandole.networks import dtype_name, evaluation_mode, floating_dtype, varying_advice
 from farandole.parallel import convert_sync_batch_norm
 from farandole.ragged import Ragged
 from farandole.training import events, losses
@@ -105,9 +105,9 @@ def find_signature(
         head=loss.head,
         outputs=1,
         labels=columns.labels,
-        floating=floating_of(network),
+        floating=dtype_name(floating_dtype(network)),
     )
-    taken, outputs = fitted(network, signature, report.sizes)
+    taken, outputs = probe_signature(network, signature, report.sizes)
     widths = [int(one.shape[1]) if one.dim() > 1 else 1 for one in outputs]
     head = "sigmoids" if loss.head == "sigmoid" and widths[0] > 1 else loss.head
     return replace(taken, outputs=widths[0], head=head), widths
@@ -119,7 +119,7 @@ def dry_run(network: nn.Module, passes: NetworkPasses, batch: Batch, loss: Loss)
     A user's own loss may refuse zeros for reasons of its own: only our own errors count there.
     """
     try:
-        with only_looking(network):
+        with evaluation_mode(network):
             passes.forward(batch)
     except InputError:
         raise

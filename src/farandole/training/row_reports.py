@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from farandole.artifact import Shape, zeros
-from farandole.data import BadRows, Columns, RaggedTensor, Shard
+from farandole.artifact import Shape, zero_column
+from farandole.data import BadRows, Columns, RaggedColumn, Shard
 from farandole.errors import InputError
 from farandole.networks import VARYING
 from farandole.ragged import Ragged
@@ -123,9 +123,9 @@ def zero_rows(report: RowReport, rows: int = 2) -> Shard:
     """Rows like those of the data set, all zero."""
     shard = Shard({}, np.arange(rows))
     for name, shape in report.shapes.items():
-        column = zeros(shape, report.dtypes[name], rows, report.sizes.get(name))
+        column = zero_column(shape, report.dtypes[name], rows, report.sizes.get(name))
         if isinstance(column, Ragged):
-            shard.ragged[name] = RaggedTensor.of(column)
+            shard.ragged[name] = RaggedColumn.of(column)
         else:
             shard.columns[name] = column
     return shard

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from farandole.networks import NOTHING, reached
+from farandole.networks import NOT_CALLED, forward_until
 from farandole.parallel import SynchronizedBatchNorm
 from farandole.ragged import Ragged
 from farandole.training.freezing import Frozen
@@ -36,8 +36,8 @@ class SplitPoint:
 
     def features(self, network: nn.Module, arguments: Arguments) -> torch.Tensor:
         """What the network would give to the tail; nothing behind that is computed."""
-        found = reached(network, self.entry, arguments, before=True)
-        if found is NOTHING:
+        found = forward_until(network, self.entry, arguments, before=True)
+        if found is NOT_CALLED:
             raise NoSplit
         return _only_tensor(*found)
 

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from farandole.artifact import floating_of
 from farandole.errors import InputError
+from farandole.networks import floating_dtype
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _shapes(
 
     for name, module in chosen.items():
         module.register_forward_hook(partial(note, name))
-    floating = getattr(torch, floating_of(network))
+    floating = floating_dtype(network)
     try:
         with torch.no_grad():
             network(*[_example(value, floating) for value in inputs])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from farandole.data import RaggedArray, pixels_of
+from farandole.data import RaggedArray, decode_image
 from farandole.errors import InputError, MissingPackage
 from farandole.inference.application import Application
 from farandole.inference.files.base import PredictedRows
@@ -35,7 +35,7 @@ class ImagePredictor:
             raise InputError(
                 "This network takes rows of one size, but photos have many. Take one that says "
                 "ragged_axes = (2,): farandole.networks.CNN, a network of "
-                "farandole.features.backbone, or one of your own."
+                "farandole.pretrained.backbone, or one of your own."
             )
         if column in ("path", "error"):
             raise InputError(f"For photos there is a column {column!r} already: column=.")
@@ -95,7 +95,7 @@ class ImagePredictor:
 
     def _pixels(self, number: int, data: bytes, errors: list[str | None]) -> Array | None:
         try:
-            return pixels_of(data, gray=self._gray, most=_MOST_PIXELS)
+            return decode_image(data, gray=self._gray, most=_MOST_PIXELS)
         except MissingPackage:
             raise
         except Exception as error:  # Pillow's readers raise whatever a damaged file leads them to
