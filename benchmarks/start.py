@@ -107,7 +107,7 @@ def report(found: dict[int, Seconds], spark_found: dict[str, Seconds]) -> None:
     text = (
         "# How long workers take to start\n\n"
         "`farandole.run` of a function that makes one optimizer step on nothing, in seconds, "
-        "median (range): a process\nfor each worker, torch, a ring, a step, and the end of them all. "
+        "median (range): a process\nfor each worker, torch, a ring, a step, and the end of all. "
         "Fresh interpreters take as long every time.\n\n"
         f"{reporting.markdown(head, lines)}\n\n"
         f"{SPARK_WORKERS} workers on Spark, in a session that runs already. Spark keeps its Python "
