@@ -1,15 +1,17 @@
 """Runs the smoke suite on every pair of a Python and a Spark version, and writes down which work.
 
-    make matrix                                       all pairs, and docs/compatibility.md
-    make matrix ARGS="--python 3.11 --spark 4.1 4.2"  some of them; the page stays as it is
+    make matrix                                       all pairs
+    make matrix ARGS="--python 3.11 --spark 4.1 4.2"  some of them again
 
-Each Python has one virtual environment in .matrix/, in which Spark is exchanged. Interpreters are
-found on the PATH, among pyenv's, or named: PYTHONS="/path/to/python3.12 /path/to/python3.13".
+Each Python has one virtual environment in .matrix/, in which Spark is exchanged, and results are
+kept there. When all pairs have one, docs/compatibility.md is written. Interpreters are found on the
+PATH, among pyenv's, or named: PYTHONS="/path/to/python3.12 /path/to/python3.13".
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -17,11 +19,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "compatibility.md"
+FOLDER = ROOT / ".matrix"
+RESULTS = FOLDER / "results.json"
 PYTHONS = ("3.11", "3.12", "3.13")
 SPARKS = ("4.1", "4.2", "4.3")
 CHECKS = ("fit", "transform", "save", "load", "perceptron", "predict_udf")
@@ -96,7 +100,7 @@ def interpreter(version: str) -> str | None:
 
 def constraints(version: str) -> Path:
     """The pins for one Python, in a file: all of ours but Spark's."""
-    return ROOT / ".matrix" / f"{version}.txt"
+    return FOLDER / f"{version}.txt"
 
 
 def pip(python: Path, *arguments: str | Path) -> None:
@@ -110,7 +114,7 @@ def pip(python: Path, *arguments: str | Path) -> None:
 
 def environment(version: str, base: str) -> Path:
     """The virtual environment of a Python version, with everything but Spark; its interpreter."""
-    folder = ROOT / ".matrix" / version
+    folder = FOLDER / version
     python = folder / "bin" / "python"
     pins = (ROOT / "constraints.txt").read_text().splitlines()
     if not python.exists():
@@ -144,15 +148,17 @@ def smoke(python: Path, arguments: list[str]) -> list[str]:
         return [f"not finished after {SUITE_SECONDS} s"]
     lines = re.findall(r"^(passed|failed) (\w+) ?(.*)$", done.stdout, re.M)
     failures = [f"`{name}`: {reason}" for word, name, reason in lines if word == "failed"]
-    reached = {name for _, name, _ in lines}
-    last = (done.stderr.strip() or "no message").splitlines()[-1]
-    return failures + [
-        f"`{name}` was not reached: {last}" for name in CHECKS if name not in reached
-    ]
+    if len(lines) < len(CHECKS):
+        # Java's traces follow the message, on lines that begin with white space.
+        words = [line for line in done.stderr.splitlines() if line and not line[0].isspace()]
+        last = words[-1] if words else f"exit code {done.returncode}"
+        failures.append(f"ended before `{CHECKS[len(lines)]}`: {last}")
+    return failures
 
 
 def tried(version: str, sparks: list[str]) -> Iterator[Pair]:
     """All pairs of one Python."""
+    FOLDER.mkdir(exist_ok=True)
     base = interpreter(version)
     if base is None:
         yield from (Pair(version, spark, missing="this Python is not at hand") for spark in sparks)
@@ -173,7 +179,6 @@ def tried(version: str, sparks: list[str]) -> Iterator[Pair]:
         else:
             pair.spark = installed(python, "pyspark")
             pair.failures = {name: smoke(python, words) for name, words in SESSIONS.items()}
-        print("\n".join([pair.row(), *pair.reasons()]), flush=True)
         yield pair
 
 
@@ -185,14 +190,21 @@ def page(pairs: list[Pair]) -> str:
 
 
 def main() -> int:
-    """Try the chosen pairs; the exit code says whether all passed."""
+    """Try the chosen pairs; the exit code says whether all that were ever tried passed."""
     parser = argparse.ArgumentParser(description="Which versions of Python and Spark work?")
-    parser.add_argument("--python", nargs="+", default=[*PYTHONS], metavar="3.11")
-    parser.add_argument("--spark", nargs="+", default=[*SPARKS], metavar="4.3")
+    parser.add_argument("--python", nargs="+", default=[*PYTHONS], choices=PYTHONS)
+    parser.add_argument("--spark", nargs="+", default=[*SPARKS], choices=SPARKS)
     chosen = parser.parse_args()
-    pairs = [pair for version in chosen.python for pair in tried(version, chosen.spark)]
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for version in chosen.python:
+        for spark, pair in zip(chosen.spark, tried(version, chosen.spark), strict=True):
+            print("\n".join([pair.row(), *pair.reasons()]), flush=True)
+            known[f"{version} {spark}"] = asdict(pair)
+            RESULTS.write_text(json.dumps(known, indent=1))
+    names = [f"{version} {spark}" for version in PYTHONS for spark in SPARKS]
+    pairs = [Pair(**known[name]) for name in names if name in known]
     print("\n" + page(pairs))
-    if (chosen.python, chosen.spark) == ([*PYTHONS], [*SPARKS]):
+    if len(pairs) == len(names):
         PAGE.write_text(page(pairs))
     return 0 if all(pair.passed for pair in pairs) else 1
 

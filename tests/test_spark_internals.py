@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from farandole import _spark
+from farandole.errors import InputError
 
 
 class Connect:
@@ -98,3 +99,9 @@ def test_looking_for_a_session_imports_and_starts_nothing() -> None:
 def test_the_way_out() -> None:
     assert _spark._outgoing_address("127.0.0.1") == "127.0.0.1"
     assert _spark._outgoing_address("no-such-host.invalid") == "127.0.0.1"
+
+
+def test_rows_cannot_be_numbered_by_an_old_spark() -> None:
+    frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(version="4.1.4"))
+    with pytest.raises(InputError, match=r"shuffle=False needs Spark 4\.2 .* this is 4\.1\.4"):
+        _spark.numbered(frame, "key")

@@ -242,6 +242,18 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     return to_arrow_schema(frame.schema, prefers_large_types=False, **zone)
 
 
+def numbered(frame: DataFrame, column: str) -> DataFrame:
+    """The rows with their position in `frame`; Spark 4.1 has no function for that."""
+    from farandole.errors import InputError
+
+    if not hasattr(type(frame), "zipWithIndex"):
+        raise InputError(
+            f"shuffle=False needs Spark 4.2 or newer, and this is {frame.sparkSession.version}: "
+            "leave shuffle on, or train without Spark on a Parquet file of these rows."
+        )
+    return frame.zipWithIndex(column)
+
+
 def stage_metadata(stage: Params, session: SparkSession, params: dict[str, Any] | None) -> str:
     """The line of JSON that every saved pyspark.ml stage has; `params` in place of its own."""
     from pyspark.ml.util import DefaultParamsWriter

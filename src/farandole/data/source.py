@@ -237,7 +237,7 @@ def placed_rows(
     elif shuffle:
         keyed = frame.select(*plain, F.xxhash64(*chosen).alias(KEY))
     else:
-        keyed = frame.select(*plain).zipWithIndex(KEY)
+        keyed = _spark.numbered(frame.select(*plain), KEY)
     return keyed.repartitionById(num_workers, _owner(F.col(KEY), num_workers))
 
 
