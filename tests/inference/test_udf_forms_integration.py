@@ -311,7 +311,7 @@ def test_a_network_of_more_than_a_megabyte(frame: DataFrame, tmp_path: Path) -> 
         farandole.predict_udf(network, answer="class", features=["features"], folder=folder)
         for folder in (None, tmp_path)
     ]
-    assert all(one.application.packed.path for one in made)
+    assert all(one.application.predictor.path for one in made)
     assert list(tmp_path.iterdir())
     columns = [one("features").alias(f"p{place}") for place, one in enumerate(made)]
     found = frame.select("id", *columns).orderBy("id").toPandas()
