@@ -61,12 +61,14 @@ def test_four_workers_on_one_host_and_on_two() -> None:
 
 
 def test_a_worker_that_is_killed_is_named_at_once() -> None:
+    farandole.run(_files, num_workers=2, engine="local", timeout=60)  # what forks workers stays
     start = time.monotonic()
-    before = _traces()
+    before, files = _traces(), _files()
     with pytest.raises(WorkerFailed, match=r"rank 1 failed: the process was killed"):
         farandole.run(_one_is_killed, num_workers=3, engine="local", timeout=120)
     assert time.monotonic() - start < 100, "the others waited for the time-out"
-    assert _traces() == before
+    assert _files() == files
+    assert _left_since(before) == set()
 
 
 def test_a_worker_that_sleeps_is_named_after_the_time_out() -> None:
@@ -75,13 +77,21 @@ def test_a_worker_that_sleeps_is_named_after_the_time_out() -> None:
     assert caught.value.ranks == (2,)
 
 
-def _traces() -> tuple[list[str], list[str], int]:
-    """What could stay behind: named memory, sockets of ours, files that are open here."""
-    shared = Path("/dev/shm")
-    named = sorted(path.name for path in shared.iterdir()) if shared.is_dir() else []
-    unix = Path("/proc/net/unix")
+def _traces() -> set[str]:
+    """What could stay behind: named memory, and sockets of ours."""
+    shared, unix = Path("/dev/shm"), Path("/proc/net/unix")
+    named = {str(path) for path in shared.iterdir()} if shared.is_dir() else set()
     sockets = unix.read_text().splitlines() if unix.exists() else []
-    return named, [line for line in sockets if "@farandole" in line], _files()
+    return named | {line for line in sockets if "@farandole" in line}
+
+
+def _left_since(before: set[str]) -> set[str]:
+    """What is there now and stays: what other processes of this machine use comes and goes."""
+    left, deadline = _traces() - before, time.monotonic() + 60
+    while left and time.monotonic() < deadline:
+        time.sleep(0.1)
+        left &= _traces()
+    return left
 
 
 def _two() -> list[str]:
