@@ -67,7 +67,10 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
         ("doctor now", "Nothing can be done with: now"),
         ("doctor --master", "--master needs a value."),
         ("--versoin", "There is no option --versoin. Did you mean --version?"),
-        ("demo --num-workers 0", "--num-workers must be positive. Received: 0"),
+        (
+            "demo --num-workers 0",
+            "--num-workers must be a positive integer. Received: --num-workers 0",
+        ),
         ("demo --output /dev/null/x", "'/dev/null' is no folder"),
     ],
 )

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from torch import nn
 
+import farandole
 from farandole.api import train
 from farandole.artifact import Artifact
 from farandole.commands import main
@@ -56,6 +57,7 @@ def test_what_is_trained_is_saved_and_predicts(
     assert "validation_accuracy" in printed
     assert "The network: net\n" in printed
     assert len(Artifact.load("net").history) == 30
+    assert farandole.load("net")({"a": [1.0, 0.0], "b": [0.0, 1.0]}).prediction.tolist() == [0, 1]
     line = ["predict", "--model", "net", "--input", "rows.parquet", "--output", "out.parquet"]
     assert main([*line, "--quiet"]) == 0
     found = pq.read_table("out.parquet").to_pandas()

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farandole import _spark
+from farandole.arguments import check_integer
 from farandole.commands.output import add_open, check_folder, open_in_browser
 from farandole.commands.parser import CommandParser, whole_number
-from farandole.errors import InputError, MissingPackage
+from farandole.errors import MissingPackage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,8 +52,7 @@ def add_options(parser: CommandParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the demo, and show its picture if that was asked for."""
-    if options.num_workers < 1:
-        raise InputError(f"--num-workers must be positive. Received: {options.num_workers}")
+    check_integer("num_workers", options.num_workers)
     picture = run_demo(check_folder(options.output), options.num_workers)
     if options.open:
         open_in_browser(picture)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LEAST_JAVA = 17
 VERSIONS = {"torch": ">=2.6", "pyarrow": ">=18.0", "pandas": ">=2.2,<3", "pyspark": ">=4.1,<4.4"}
 """What is needed, as pyproject.toml has it."""
-SESSION_SECONDS = 120.0
+SESSION_SECONDS = 180.0
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from farandole.arguments import as_integers
 from farandole.commands.parser import CommandParser, whole_numbers
 from farandole.errors import InputError
 
@@ -52,10 +53,7 @@ def network_name(options: argparse.Namespace) -> str:
 def _widths(layers: tuple[int, ...] | None) -> tuple[int, ...]:
     if layers is None:
         raise InputError("An MLP needs its widths: --layers 784,100,10")
-    if len(layers) < 2 or min(layers) < 1:
-        given = ",".join(map(str, layers))
-        raise InputError(f"--layers must be 2 or more positive numbers. Received: --layers {given}")
-    return layers
+    return as_integers("layers", layers, 2)
 
 
 def find_network(options: argparse.Namespace) -> Any:
