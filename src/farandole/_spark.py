@@ -238,7 +238,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
 
     # Spark 4.1 takes UTC without being told; later ones have a name for it.
     named = "timezone" in inspect.signature(to_arrow_schema).parameters
-    zone = {"timezone": "UTC"} if named else {}
+    zone: dict[str, Any] = {"timezone": "UTC"} if named else {}
     return to_arrow_schema(frame.schema, prefers_large_types=False, **zone)
 
 

@@ -80,7 +80,7 @@ def test_nothing_is_lost(width: int, tmp_path: Path) -> None:
         torch.randn(2, dtype=torch.complex64),
         torch.eye(3).to_sparse(),
     ],
-    ids=str,
+    ids=lambda tensor: f"{tensor.dtype}{list(tensor.shape)}",
 )
 @pytest.mark.parametrize("inline", [True, False])
 def test_tensors_of_every_kind(
