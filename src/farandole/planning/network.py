@@ -1,4 +1,4 @@
-"""Subject: the network that a plan is for, by whatever it is called, and rows to try it on."""
+"""The network that a plan is for, by whatever it is called, and rows to try it on."""
 
 from __future__ import annotations
 
