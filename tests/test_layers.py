@@ -50,7 +50,7 @@ TESTING = "testing"
 # The files that may import pyspark at all, and the one that may reach into its insides.
 PYSPARK = (
     "_spark.py",
-    "engines/spark.py",
+    "engines/spark*.py",
     "data/source*.py",
     "data/spark*.py",
     "inference/udf_forms.py",
@@ -242,7 +242,7 @@ CASES = [
     ("spark/estimator.py", "from farandole.testing import suite", "may not use testing"),
     ("testing/suite.py", "from farandole.spark.estimator import TorchEstimator", None),
     ("spark/estimator.py", "from pyspark.ml import Estimator", None),
-    ("engines/spark.py", "def f():\n    from pyspark import BarrierTaskContext", None),
+    ("engines/spark*.py", "def f():\n    from pyspark import BarrierTaskContext", None),
     ("engines/local.py", "from pyspark import BarrierTaskContext", "only some files"),
     ("api/train.py", "def f():\n    import pyspark.sql", "only some files"),
     ("spark/estimator.py", "df.sparkSession._jvm.System", "internals"),

@@ -16,7 +16,7 @@ from farandole.engines import fork_server
 _HEAVY = (
     "torch._dynamo",  # torch.optim imports it on first use
     "farandole.training",
-    "farandole.engines",
+    "farandole.engines.worker",
 )
 
 

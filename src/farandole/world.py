@@ -10,12 +10,12 @@ from typing import Protocol
 
 
 class Link(Protocol):
-    """A worker's line to the driver. It may be dead: telling never fails and never blocks."""
+    """A worker's connection to the driver. It may be dead: telling never fails and never blocks."""
 
     def tell(self, message: object) -> None:
         """Send one picklable message to the driver."""
 
-    def flush(self, patience: float = 10.0) -> None:
+    def flush(self, timeout: float = 10.0) -> None:
         """Wait, so many seconds at most, until what was told has left this process."""
 
     def stop_requested(self) -> bool:
@@ -23,13 +23,13 @@ class Link(Protocol):
 
 
 class SilentLink:
-    """A line that nobody listens to."""
+    """For a worker without a driver."""
 
     def tell(self, message: object) -> None:
         """Drop the message."""
 
-    def flush(self, patience: float = 10.0) -> None:
-        """Nothing waits."""
+    def flush(self, timeout: float = 10.0) -> None:
+        """There is nothing to wait for."""
 
     def stop_requested(self) -> bool:
         """Nobody can ask."""

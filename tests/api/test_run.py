@@ -6,8 +6,7 @@ import pytest
 
 import farandole
 from farandole.api.run import print_output
-from farandole.engines import LocalEngine, SparkEngine, resolve
-from farandole.engines.channel import Output
+from farandole.engines import LocalEngine, Output, SparkEngine, resolve
 from farandole.errors import InputError
 
 

@@ -197,7 +197,7 @@ def test_spark_keeps_one_copy_and_survives_a_crash(
 
 @pytest.fixture
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("farandole.engines.local.start", None)
+    monkeypatch.setattr("farandole.engines.local.start_worker", None)
 
 
 @pytest.mark.usefixtures("_no_processes")

@@ -58,16 +58,16 @@ def test_an_error_that_does_not_pickle_keeps_its_text() -> None:
     assert Failure.of(0, raised(Stubborn(1, 2))).exception is None
 
 
-def test_a_mark_is_found_again_in_a_wall_of_text() -> None:
+def test_a_failure_is_found_again_in_a_wall_of_text() -> None:
     original = Failure.of(2, raised(ValueError("ü\n<farandole:x>")))
-    wall = f"Job aborted\n\tat org.apache…\n  RuntimeError: boom {original.mark()}\n\tat java…"
-    assert Failure.find(wall) == original
-    assert Failure.find("nothing here") is None
+    wall = f"Job aborted\n\tat org.apache…\n  RuntimeError: boom {original.to_text()}\n\tat java…"
+    assert Failure.from_text(wall) == original
+    assert Failure.from_text("nothing here") is None
 
 
 def test_a_huge_error_stays_within_what_layers_below_carry() -> None:
     original = Failure.of(2, raised(ValueError("x" * 10_000_000)))
-    assert len(original.mark()) < 400_000
+    assert len(original.to_text()) < 400_000
     assert original.summary.startswith("ValueError: xxx")
     assert original.traceback.rstrip().endswith("xxx")
 
@@ -88,15 +88,15 @@ def test_a_huge_error_stays_within_what_layers_below_carry() -> None:
         (PeerLost([1], 3.0), False),  # it names the one to blame
     ],
 )
-def test_an_echo_is_told_from_a_cause(error: BaseException, lost: bool) -> None:
+def test_a_lost_peer_is_told_from_a_cause(error: BaseException, lost: bool) -> None:
     assert Failure.of(0, error).lost_peer is lost
 
 
-def test_the_first_cause_is_the_first_that_is_no_echo() -> None:
-    echo, later, cause = (
+def test_the_first_cause_is_the_first_that_is_no_lost_peer() -> None:
+    lost, later, cause = (
         failure(0, lost_peer=True),
         failure(2, lost_peer=False),
         failure(1, lost_peer=False),
     )
-    assert first_cause([echo, cause, later]) is cause
-    assert first_cause([echo]) is echo
+    assert first_cause([lost, cause, later]) is cause
+    assert first_cause([lost]) is lost

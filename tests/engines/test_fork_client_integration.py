@@ -19,7 +19,7 @@ import torch
 from tests.engines import traces
 
 import farandole
-from farandole.engines import LocalEngine, fork_client, process, stop_fork_server
+from farandole.engines import LocalEngine, fork_client, local_worker, stop_fork_server
 from farandole.errors import WorkerFailed
 
 pytestmark = [
@@ -153,7 +153,7 @@ def test_a_server_that_does_not_answer_is_dropped(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(fork_client, "_ANSWER_SECONDS", 0.2)
     server = ready()
     os.kill(server.pid, signal.SIGSTOP)
-    worker = process.start(None, dict(os.environ), server)
+    worker = local_worker.start_worker(None, dict(os.environ), server)
     assert isinstance(worker, subprocess.Popen)  # a fresh interpreter
     with worker:
         worker.kill()

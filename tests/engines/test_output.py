@@ -6,12 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from farandole.engines.channel import Output
-from farandole.engines.output import output_to
+from farandole.engines.output import Output, output_to
 
 
-class Line:
-    """A link that remembers."""
+class RememberingLink:
+    """A link that keeps what it was told."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -24,13 +23,13 @@ class Line:
 
 
 def test_whole_lines_go_to_the_driver_the_last_one_too() -> None:
-    line = Line()
-    with output_to(line):
+    link = RememberingLink()
+    with output_to(link):
         print("one", 1)
         sys.stdout.write("two\nthr")
         print("error", file=sys.stderr)
         print("ee", end="")
-    assert line.told == [
+    assert link.told == [
         Output("stdout", "one 1"),
         Output("stdout", "two"),
         Output("stderr", "error"),
@@ -39,26 +38,26 @@ def test_whole_lines_go_to_the_driver_the_last_one_too() -> None:
 
 
 def test_a_progress_bar_is_one_line_as_it_was_last() -> None:
-    line = Line()
-    with output_to(line):
+    link = RememberingLink()
+    with output_to(link):
         for percent in range(101):
             sys.stderr.write(f"\r{percent} %")
         sys.stderr.write("\n")
         print("windows\r")
-    assert line.told == [Output("stderr", "100 %"), Output("stdout", "windows")]
+    assert link.told == [Output("stderr", "100 %"), Output("stdout", "windows")]
 
 
 def test_an_error_ends_the_redirection_and_keeps_what_was_printed() -> None:
-    line, before = Line(), sys.stdout
-    with suppress(KeyError), output_to(line):
+    link, before = RememberingLink(), sys.stdout
+    with suppress(KeyError), output_to(link):
         print("last words", end="")
         raise KeyError
     assert sys.stdout is before
-    assert line.told == [Output("stdout", "last words")]
+    assert link.told == [Output("stdout", "last words")]
 
 
 def test_a_logger_of_the_first_run_speaks_to_the_second() -> None:
-    first, second = Line(), Line()
+    first, second = RememberingLink(), RememberingLink()
     logger = logging.getLogger("farandole.tests.output")
     logger.propagate = False
     with output_to(first):
@@ -71,9 +70,9 @@ def test_a_logger_of_the_first_run_speaks_to_the_second() -> None:
 
 
 def test_between_runs_it_goes_to_the_processs_own_log(capfd: pytest.CaptureFixture[str]) -> None:
-    line = Line()
-    with output_to(line):
+    link = RememberingLink()
+    with output_to(link):
         held = sys.stdout
     print("nobody listens", file=held, flush=True)
-    assert line.told == []
+    assert link.told == []
     assert capfd.readouterr().err == "nobody listens\n"

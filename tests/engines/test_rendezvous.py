@@ -12,13 +12,13 @@ import torch.distributed as dist
 
 from farandole.engines.rendezvous import (
     LOOPBACK,
-    announced,
     choose_device,
+    find_port,
     interface_of,
     listen,
     open_store,
     process_group,
-    read_announcement,
+    published_port,
     wait_for_all,
 )
 from farandole.errors import WorkerMissing
@@ -32,22 +32,22 @@ def test_a_listener_is_bound_to_one_interface() -> None:
         assert one.getsockname()[1] != two.getsockname()[1]
 
 
-def test_an_announcement_is_read_by_many_and_then_gone() -> None:
+def test_a_published_port_is_read_by_many_and_then_gone() -> None:
     threads = threading.active_count()
-    with announced(NAME, 40_000):
-        assert [read_announcement(NAME, 5) for _ in range(5)] == [40_000] * 5
+    with published_port(NAME, 40_000):
+        assert [find_port(NAME, 5) for _ in range(5)] == [40_000] * 5
     assert threading.active_count() == threads
     with pytest.raises(WorkerMissing) as caught:
-        read_announcement(NAME, 0.1)
+        find_port(NAME, 0.1)
     assert caught.value.ranks == (0,)
 
 
-def test_an_announcement_may_come_late() -> None:
+def test_a_port_may_be_published_late() -> None:
     found: list[int] = []
-    reader = threading.Thread(target=lambda: found.append(read_announcement(NAME, 5)))
+    reader = threading.Thread(target=lambda: found.append(find_port(NAME, 5)))
     reader.start()
     time.sleep(0.05)
-    with announced(NAME, 7):
+    with published_port(NAME, 7):
         reader.join(5)
     assert found == [7]
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from farandole import _spark
-from farandole.engines.late import LateNotice
-from farandole.engines.spark import SparkEngine, _Collecting
+from farandole.engines import spark
+from farandole.engines.spark import SparkEngine, _Collector, _StartNotice
 
 
 def test_whoever_waits_for_spark_is_told_so(
@@ -19,9 +19,9 @@ def test_whoever_waits_for_spark_is_told_so(
 ) -> None:
     told = threading.Event()
 
-    class Notice(LateNotice):
-        def look(self, connected: int) -> bool:
-            if given := super().look(connected):
+    class Notice(_StartNotice):
+        def update(self, connected: int) -> bool:
+            if given := super().update(connected):
                 told.set()
             return given
 
@@ -31,10 +31,10 @@ def test_whoever_waits_for_spark_is_told_so(
 
     monkeypatch.setattr(_spark, "thread", lambda session, work: threading.Thread(target=work))
     monkeypatch.setattr(_spark, "add_tag", lambda session, tag: None)
-    stage: Any = SimpleNamespace(toArrow=busy)
+    results: Any = SimpleNamespace(toArrow=busy)
     nobody: Any = SimpleNamespace(connected=0, error=None, count=0)
     session: Any = None
-    table = _Collecting(session, stage, Notice(2, seconds=0)).table(nobody, nobody, True)
+    table = _Collector(session, results, Notice(2, seconds=0)).table(nobody, nobody, True)
     assert table.num_rows == 1
     assert "waiting for 2 workers" in capsys.readouterr().err
 
@@ -51,3 +51,36 @@ def test_an_executor_that_joins_late_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     session: Any = SimpleNamespace()
     SparkEngine(session)._check_slots(4)
     assert asked == [False, True]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(spark.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_wait_is_explained_once(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    notice = _StartNotice(3)
+    clock[0] += 14
+    assert not notice.update(connected=0)
+    clock[0] += 2
+    assert notice.update(connected=0)
+    assert not notice.update(connected=0)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(
+        "farandole: still waiting for 3 workers to start; are all of Spark's slots busy?"
+    )
+    assert err.count("\n") == 1
+
+
+def test_workers_that_came_are_no_longer_waited_for(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    notice = _StartNotice(3)
+    assert not notice.update(connected=1)
+    clock[0] += 60
+    assert not notice.update(connected=1)
+    assert not notice.update(connected=0)
+    assert capsys.readouterr().err == ""

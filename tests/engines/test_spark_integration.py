@@ -18,7 +18,7 @@ from tests.engines import traces
 
 import farandole
 from farandole.engines import SparkEngine, Task, resolve
-from farandole.engines.channel import Inbox
+from farandole.engines.driver_link import DriverEndpoint
 from farandole.errors import InputError, NotEnoughSlots, WorkerFailed
 from farandole.testing import engine_contract as contract
 
@@ -82,17 +82,17 @@ def test_workers_are_reused_and_keep_nothing(spark: SparkSession) -> None:
 
 
 @pytest.fixture
-def _closed_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed_door(engine: SparkEngine, handler: Callable[[int, object], None]) -> Inbox:
-        inbox = Inbox("127.0.0.1", handler)
+def _unreachable_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(engine: SparkEngine, handler: Callable[[int, object], None]) -> DriverEndpoint:
+        endpoint = DriverEndpoint("127.0.0.1", handler)
         with socket.create_server(("127.0.0.1", 0)) as server:
-            inbox.address = replace(inbox.address, port=server.getsockname()[1])
-        return inbox
+            endpoint.address = replace(endpoint.address, port=server.getsockname()[1])
+        return endpoint
 
-    monkeypatch.setattr(SparkEngine, "_inbox", closed_door)
+    monkeypatch.setattr(SparkEngine, "_endpoint", unreachable)
 
 
-@pytest.mark.usefixtures("_closed_door")
+@pytest.mark.usefixtures("_unreachable_driver")
 def test_a_driver_out_of_reach_costs_the_output_only(
     spark: SparkSession, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,7 +101,7 @@ def test_a_driver_out_of_reach_costs_the_output_only(
     assert "unheard" not in capfd.readouterr().out
 
 
-@pytest.mark.usefixtures("_closed_door")
+@pytest.mark.usefixtures("_unreachable_driver")
 def test_a_driver_out_of_reach_gets_the_history_all_the_same(spark: SparkSession) -> None:
     events: list[object] = []
     rows = pd.DataFrame({"x": [float(i) for i in range(64)], "label": [i / 64 for i in range(64)]})
@@ -138,24 +138,24 @@ def test_a_killed_worker_is_named_and_not_the_peer_that_lost_it(spark: SparkSess
 def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from pyspark import BarrierTaskContext
 
-    from farandole.engines.barrier import BarrierMeeting
+    from farandole.engines.spark_task import BarrierRendezvous
 
     context = BarrierTaskContext.get()
     list(batches)
-    with BarrierMeeting(context, "127.0.0.1", 30) as meeting:
-        store = meeting.open_store()
+    with BarrierRendezvous(context, "127.0.0.1", 30) as rendezvous:
+        store = rendezvous.open_store()
         rank = context.partitionId()
         store.set(f"here/{rank}", str(rank))
         other = int(store.get(f"here/{1 - rank}"))
-        addresses = " ".join(meeting.addresses())
+        addresses = " ".join(rendezvous.addresses())
         context.barrier()
     columns = {"rank": pa.array([rank], pa.int32()), "other": pa.array([other], pa.int32())}
     yield pa.RecordBatch.from_pydict({**columns, "addresses": [addresses]})
 
 
 def test_workers_of_several_hosts_meet_through_sparks_barrier(spark: SparkSession) -> None:
-    seats = SparkEngine(spark)._seats(2)
-    frame = seats.mapInArrow(meet, "rank int, other int, addresses string", barrier=True)
+    tasks = SparkEngine(spark)._one_row_a_worker(2)
+    frame = tasks.mapInArrow(meet, "rank int, other int, addresses string", barrier=True)
     both = "127.0.0.1 127.0.0.1"
     assert sorted(map(tuple, frame.collect())) == [(0, 1, both), (1, 0, both)]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from farandole import _spark
 from farandole.engines import fork_server
 from farandole.engines.base import Engine, MessageHandler, Task
-from farandole.engines.channel import Output
 from farandole.engines.inline import InlineEngine
+from farandole.engines.output import Output
 from farandole.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import cloudpickle
 
 from farandole.errors import FarandoleError, PeerLost, WorkerFailed
 
-_MARK = re.compile(r"<farandole:([A-Za-z0-9+/=]+)>")
+_ENCODED = re.compile(r"<farandole:([A-Za-z0-9+/=]+)>")
 _LOST_PEER = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket closed|pair closure|timed out waiting"
     r"|failed to recv|connectfullmesh failed",
@@ -50,19 +50,19 @@ class Failure:
         error.__cause__ = cause
         return error
 
-    def mark(self) -> str:
-        """A text to put into an exception's message, from which `find` recovers the failure."""
+    def to_text(self) -> str:
+        """A text for an exception's message, from which `from_text` recovers the failure."""
         return f"<farandole:{base64.b64encode(pickle.dumps(self)).decode()}>"
 
     @staticmethod
-    def find(text: str) -> Failure | None:
+    def from_text(text: str) -> Failure | None:
         """The first failure that some layer below has wrapped into `text`."""
-        found = _MARK.search(text)
+        found = _ENCODED.search(text)
         return pickle.loads(base64.b64decode(found[1])) if found else None
 
 
 def first_cause(failures: list[Failure]) -> Failure:
-    """The failure to show: the first one that isn't merely the echo of another."""
+    """The failure to show: the first one that isn't merely the loss of a peer."""
     return min(enumerate(failures), key=lambda pair: (pair[1].lost_peer, pair[0]))[1]
 
 

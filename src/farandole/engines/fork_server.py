@@ -5,7 +5,7 @@ side is `fork_client`. A request is one message with these file descriptors:
 
     stdin  stdout  stderr  current folder  status  [the listening socket of rank 0's store]
 
-The worker reads all else from its stdin. Through `status` go back "pid 123" and "exit -9".
+The worker reads its spec from stdin. Through `status` go back "pid 123" and "exit -9".
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Server:
 
     def _become_worker(self, fds: list[int]) -> NoReturn:
         """In the child: be what a fresh interpreter is, but for the modules that are loaded."""
-        from farandole.engines.process import main
+        from farandole.engines.local_worker import main
 
         try:
             signal.set_wakeup_fd(-1)

@@ -49,8 +49,8 @@ class _DirectLink:
     def tell(self, message: object) -> None:
         self._on_message(0, message)
 
-    def flush(self, patience: float = 10.0) -> None:
-        """It has been heard already."""
+    def flush(self, timeout: float = 10.0) -> None:
+        """Every message has been handled already."""
 
     def stop_requested(self) -> bool:
         return self.stop.is_set()

@@ -15,17 +15,23 @@ from typing import Any
 from farandole.arguments import check_integer
 from farandole.engines import fork_client
 from farandole.engines.base import MessageHandler, Task
-from farandole.engines.channel import Inbox
+from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.failure import Failure, first_cause
 from farandole.engines.fork_client import ForkServer
 from farandole.engines.interrupt import Interrupts
-from farandole.engines.parcel import Parcel, unpack_result
-from farandole.engines.process import Finished, ProcessJob, WorkerProcess, send, start
+from farandole.engines.local_worker import (
+    WorkerProcess,
+    WorkerResult,
+    WorkerSpec,
+    send_spec,
+    start_worker,
+)
 from farandole.engines.rendezvous import LOOPBACK, listen
+from farandole.engines.serialization import PickledTask, load_result
 
-_ECHO_SECONDS = 1.0
-"""How long to wait, after one worker failed, for a peer that failed before it."""
-_LAST_WORD_SECONDS = 10.0
+_CAUSE_SECONDS = 1.0
+"""After a worker lost a peer: how long to wait for that peer to say what had happened."""
+_RESULT_SECONDS = 10.0
 """How long a large result may take from a process that has ended to be here."""
 
 
@@ -56,72 +62,70 @@ class LocalEngine:
     ) -> list[Any]:
         """Start the processes, wait for all results, leave nothing behind."""
         assert rows is None, "local workers read their own rows"
-        parcel = Parcel(task)
+        pickled = PickledTask(task)
         # Before Ctrl-C is counted: it may take seconds, and there is nothing yet to end in order.
         server = fork_client.ready_server() if self.fork_server else None
-        arrivals: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
+        reports: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
 
-        def sort(rank: int, message: object) -> None:
-            if isinstance(message, Finished | Failure):
-                arrivals.put((rank, message))
+        def dispatch(rank: int, message: object) -> None:
+            if isinstance(message, WorkerResult | Failure):
+                reports.put((rank, message))
             else:
                 on_message(rank, message)
 
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            inbox = stack.enter_context(Inbox(LOOPBACK, sort))
+            endpoint = stack.enter_context(DriverEndpoint(LOOPBACK, dispatch))
             processes: list[WorkerProcess] = []
             stack.callback(_end, processes)
-            self._start(processes, server, parcel, num_workers, inbox, timeout)
-            watch = _Watch(processes, arrivals, inbox, interrupts, task.stoppable)
-            return watch.results()
+            self._start(processes, server, pickled, num_workers, endpoint, timeout)
+            collector = _Collector(processes, reports, endpoint, interrupts, task.stoppable)
+            return collector.results()
 
     def _start(
         self,
         processes: list[WorkerProcess],
         server: ForkServer | None,
-        parcel: Parcel,
+        task: PickledTask,
         size: int,
-        inbox: Inbox,
+        endpoint: DriverEndpoint,
         timeout: float,
     ) -> None:
         """Add a process for each rank to `processes`."""
         threads = self.threads or max(1, (os.cpu_count() or 1) // size)
         environ = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         with listen(LOOPBACK) as listener:
-            port = listener.getsockname()[1]
             for rank in range(size):
-                fd = listener.fileno() if rank == 0 else None
-                process = start(fd, environ, server)
+                process = start_worker(listener.fileno() if rank == 0 else None, environ, server)
                 processes.append(process)
-                job = ProcessJob(
+                spec = WorkerSpec(
                     rank=rank,
                     size=size,
-                    inbox=inbox.address,
-                    store_port=port,
+                    driver=endpoint.address,
+                    store_port=listener.getsockname()[1],
                     environ=environ,
                     path=tuple(sys.path),
                     threads=threads,
                     timeout=timeout,
-                    parcel=parcel,
+                    task=task,
                 )
-                threading.Thread(target=_feed, args=(job, process), daemon=True).start()
+                threading.Thread(target=_send, args=(spec, process), daemon=True).start()
 
 
-class _Watch:
+class _Collector:
     """Waits for the results of processes that may fail, die or be interrupted."""
 
     def __init__(
         self,
         processes: list[WorkerProcess],
-        arrivals: queue.SimpleQueue[tuple[int, object]],
-        inbox: Inbox,
+        reports: queue.SimpleQueue[tuple[int, object]],
+        endpoint: DriverEndpoint,
         interrupts: Interrupts,
         stoppable: bool,
     ) -> None:
         self._processes = processes
-        self._arrivals = arrivals
-        self._inbox = inbox
+        self._reports = reports
+        self._endpoint = endpoint
         self._interrupts = interrupts
         self._stoppable = stoppable
         self._results: dict[int, Any] = {}
@@ -132,63 +136,63 @@ class _Watch:
         size = len(self._processes)
         while len(self._results) < size:
             self._receive(0.1)
-            if self._inbox.error is not None:
-                raise self._inbox.error
-            self._heed_interrupts()
-            self._notice_deaths()
+            if self._endpoint.error is not None:
+                raise self._endpoint.error
+            self._handle_interrupts()
+            self._check_exit_codes()
             if self._deadline is not None and time.monotonic() > self._deadline:
                 raise first_cause(self._failures).to_error()
         return [self._results[rank] for rank in range(size)]
 
     def _receive(self, seconds: float) -> None:
         try:
-            rank, message = self._arrivals.get(timeout=seconds)
+            rank, message = self._reports.get(timeout=seconds)
         except queue.Empty:
             return
-        if isinstance(message, Finished):
-            self._results[rank] = unpack_result(rank, message.payload)
+        if isinstance(message, WorkerResult):
+            self._results[rank] = load_result(rank, message.payload)
         elif isinstance(message, Failure):
             self._fail(message)
 
     def _fail(self, failure: Failure) -> None:
         self._failures.append(failure)
-        echo = time.monotonic() + (_ECHO_SECONDS if failure.lost_peer else 0.0)
-        self._deadline = min(self._deadline or echo, echo)
+        deadline = time.monotonic() + (_CAUSE_SECONDS if failure.lost_peer else 0.0)
+        self._deadline = min(self._deadline or deadline, deadline)
 
-    def _heed_interrupts(self) -> None:
+    def _handle_interrupts(self) -> None:
         if self._interrupts.count == 0:
             return
         if not self._stoppable or self._interrupts.count > 1:
             raise KeyboardInterrupt
-        self._inbox.request_stop()
+        self._endpoint.request_stop()
 
-    def _heard_of(self, rank: int) -> bool:
+    def _has_reported(self, rank: int) -> bool:
         return rank in self._results or any(rank == failure.rank for failure in self._failures)
 
-    def _notice_deaths(self) -> None:
+    def _check_exit_codes(self) -> None:
         for rank, process in enumerate(self._processes):
             code = process.poll()
-            if code is None or self._heard_of(rank):
+            if code is None or self._has_reported(rank):
                 continue
-            # Its last word may still be on the way, and surely is when it ended well.
-            patience = time.monotonic() + (_LAST_WORD_SECONDS if code == 0 else _ECHO_SECONDS)
-            while not self._heard_of(rank) and time.monotonic() < patience:
+            # Its report may still be on the way, and surely is when it ended well.
+            deadline = time.monotonic() + (_RESULT_SECONDS if code == 0 else _CAUSE_SECONDS)
+            while not self._has_reported(rank) and time.monotonic() < deadline:
                 self._receive(0.1)
-            if not self._heard_of(rank):
-                self._fail(Failure(rank, _epitaph(code), "", None, lost_peer=False))
+            if not self._has_reported(rank):
+                self._fail(Failure(rank, _describe_exit(code), "", None, lost_peer=False))
 
 
-def _epitaph(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code == -9:
         return "the process was killed (signal 9), most often for lack of memory"
     return f"the process died without a word (exit code {code})"
 
 
-def _feed(job: ProcessJob, process: WorkerProcess) -> None:
+def _send(spec: WorkerSpec, process: WorkerProcess) -> None:
     try:
-        send(job, process.stdin)
+        send_spec(spec, process.stdin)
     except OSError:
-        return  # it died at birth: noticed by its exit code
+        return  # it died at once: seen by its exit code
 
 
 def _end(processes: list[WorkerProcess]) -> None:
@@ -200,5 +204,5 @@ def _end(processes: list[WorkerProcess]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
     for process in processes:
         process.wait(10)
-        with suppress(OSError):  # a job that was never read to its end
+        with suppress(OSError):  # a spec that was never read to its end
             process.stdin.close()

@@ -7,16 +7,24 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 
-from farandole.engines.channel import Output
 from farandole.world import Link
 
 
-class Lines(io.TextIOBase):
-    """A text stream that hands whole lines to the driver, and to this process when there is none.
+@dataclass(frozen=True)
+class Output:
+    """A line that a worker printed."""
 
-    One object serves all runs of a process: a logger that took hold of it in the first run
-    still speaks to the driver in the second.
+    stream: str
+    text: str
+
+
+class LineStream(io.TextIOBase):
+    """A text stream that sends whole lines to the driver; to stderr when there is no link.
+
+    One object serves all runs of a process: a logger that keeps the stream of the first run
+    still writes to the driver in the second.
     """
 
     def __init__(self, name: str) -> None:
@@ -26,7 +34,7 @@ class Lines(io.TextIOBase):
         self._rest = ""
 
     def writable(self) -> bool:
-        """It is there to be written to."""
+        """Yes."""
         return True
 
     def write(self, text: str) -> int:
@@ -36,13 +44,13 @@ class Lines(io.TextIOBase):
                 (sys.__stderr__ or io.StringIO()).write(text)
                 return len(text)
             *lines, rest = (self._rest + text).split("\n")
-            self._rest = _overwritten(rest)
+            self._rest = _as_shown(rest)
             for line in lines:
-                self._link.tell(Output(self._name, _overwritten(line).rstrip("\r")))
+                self._link.tell(Output(self._name, _as_shown(line).rstrip("\r")))
         return len(text)
 
     @contextmanager
-    def going_to(self, link: Link) -> Iterator[None]:
+    def sent_to(self, link: Link) -> Iterator[None]:
         """Write to `link` for the body of a `with`; a last line without an end is sent too."""
         self._link = link
         try:
@@ -53,21 +61,21 @@ class Lines(io.TextIOBase):
             self._link = None
 
 
-def _overwritten(line: str) -> str:
+def _as_shown(line: str) -> str:
     """What a terminal would show: a progress bar returns to the start of its line."""
     shown = line.rstrip("\r")
     return line[shown.rfind("\r") + 1 :]
 
 
-_out, _err = Lines("stdout"), Lines("stderr")
+_out, _err = LineStream("stdout"), LineStream("stderr")
 
 
 @contextmanager
 def output_to(link: Link) -> Iterator[None]:
     """Send what the body prints to the driver."""
     with (
-        _out.going_to(link),
-        _err.going_to(link),
+        _out.sent_to(link),
+        _err.sent_to(link),
         redirect_stdout(_out),
         redirect_stderr(_err),
     ):

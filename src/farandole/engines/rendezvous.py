@@ -42,43 +42,43 @@ def listen(host: str) -> socket.socket:
 
 
 @contextmanager
-def announced(name: str, port: int) -> Iterator[None]:
-    """Tell workers of this host the store's port, under a name only they know.
+def published_port(name: str, port: int) -> Iterator[None]:
+    """Tell workers of this host the store's port, under a name that only they know.
 
     An abstract socket needs no file and vanishes with the process. It takes microseconds, where
     Spark's own barrier looks for news once a second.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as board:
-        board.bind(f"\0{name}")
-        board.listen(1024)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen(1024)
 
         def answer() -> None:
             while True:
                 try:
-                    visitor, _ = board.accept()
+                    peer, _ = listener.accept()
                 except OSError:
                     return
-                with visitor:
-                    visitor.sendall(port.to_bytes(4, "big"))
+                with peer:
+                    peer.sendall(port.to_bytes(4, "big"))
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         try:
             yield
         finally:
-            board.shutdown(socket.SHUT_RDWR)  # wakes accept
+            listener.shutdown(socket.SHUT_RDWR)  # wakes accept
             thread.join(5)
 
 
-def read_announcement(name: str, timeout: float) -> int:
-    """The port that rank 0 announced under `name` on this host."""
+def find_port(name: str, timeout: float) -> int:
+    """The port that rank 0 published under `name` on this host."""
     deadline = time.monotonic() + timeout
     while True:
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visit:
-                visit.settimeout(5)
-                visit.connect(f"\0{name}")
-                return int.from_bytes(visit.recv(4, socket.MSG_WAITALL), "big")
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
+                peer.settimeout(5)
+                peer.connect(f"\0{name}")
+                return int.from_bytes(peer.recv(4, socket.MSG_WAITALL), "big")
         except OSError as error:
             if time.monotonic() > deadline:
                 raise WorkerMissing([0], timeout) from error
@@ -116,7 +116,7 @@ def open_store(
         raise WorkerMissing([0], timeout) from error
 
 
-class Meeting(Protocol):
+class Rendezvous(Protocol):
     """How one worker finds the others."""
 
     def open_store(self) -> Store:
@@ -128,8 +128,8 @@ class Meeting(Protocol):
         ...
 
 
-class OneHost:
-    """A meeting over loopback."""
+class LoopbackRendezvous:
+    """For workers that share one network stack for certain."""
 
     def __init__(
         self,

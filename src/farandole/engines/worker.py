@@ -8,55 +8,57 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from farandole.engines.failure import Failure
-from farandole.engines.parcel import Parcel, pack_result
-from farandole.engines.rendezvous import Meeting, choose_device, process_group
+from farandole.engines.output import output_to
+from farandole.engines.rendezvous import Rendezvous, choose_device, process_group
+from farandole.engines.serialization import PickledTask, dump_result
 from farandole.world import Link, World, entered
 
 
 class WorkerFailure(Exception):
-    """Carries a `Failure` out of the worker, with nothing attached that holds the ring."""
+    """Carries a `Failure` out of the worker, with nothing attached that holds the process group."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
         self.failure = failure
 
 
-def perform(
-    parcel: Parcel,
+def run_task(
+    task: PickledTask,
     rank: int,
     size: int,
     batches: Iterator[pa.RecordBatch],
-    meeting: Meeting,
+    rendezvous: Rendezvous,
     link: Link,
     timeout: float,
 ) -> bytes:
-    """Load, join the ring, work; gives the packed result. Any error is a `WorkerFailure`."""
+    """Load, join the others, work; gives the pickled result. Any error is a `WorkerFailure`."""
     try:
-        return _load_and_work(parcel, rank, size, batches, meeting, link, timeout)
+        with output_to(link):
+            return _load_and_work(task, rank, size, batches, rendezvous, link, timeout)
     except BaseException as error:  # also sys.exit(): the driver has to hear of it
         failure = Failure.of(rank, error)
     raise WorkerFailure(failure)
 
 
 def _load_and_work(
-    parcel: Parcel,
+    pickled: PickledTask,
     rank: int,
     size: int,
     batches: Iterator[pa.RecordBatch],
-    meeting: Meeting,
+    rendezvous: Rendezvous,
     link: Link,
     timeout: float,
 ) -> bytes:
-    task = parcel.open()
+    task = pickled.load()
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
-    store = meeting.open_store() if rank == 0 else None
+    store = rendezvous.open_store() if rank == 0 else None
     state = task.load(rank, size, batches)
     loaded = time.perf_counter()
-    addresses = meeting.addresses()
+    addresses = rendezvous.addresses()
     here = [other for other, address in enumerate(addresses) if address == addresses[rank]]
     device = choose_device(here.index(rank), len(here))
-    with process_group(store or meeting.open_store(), rank, addresses, device, timeout):
+    with process_group(store or rendezvous.open_store(), rank, addresses, device, timeout):
         world = World(
             rank=rank,
             size=size,
@@ -69,7 +71,7 @@ def _load_and_work(
             seconds={"read": loaded - start, "ring-up": time.perf_counter() - loaded},
         )
         with entered(world):
-            payload = pack_result(rank, task.work(world, state))
-        # They may hold the ring (a method of an object that has a DDP module): before it ends.
+            payload = dump_result(rank, task.work(world, state))
+        # They may hold the group (a method of an object that has a DDP module): before it ends.
         del task, state
     return payload

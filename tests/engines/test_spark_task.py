@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.engines import barrier
-from farandole.engines.barrier import addresses_of, network_stack, own_address
+from farandole.engines import spark_task
+from farandole.engines.spark_task import addresses_of, network_stack, own_address
 
 
 def test_one_network_stack_talks_over_loopback() -> None:
@@ -12,8 +12,8 @@ def test_one_network_stack_talks_over_loopback() -> None:
 
 def test_several_talk_over_their_own_addresses() -> None:
     # Two containers of one machine may be seen by the driver under one address: not one stack.
-    words = ["a 10.0.0.1 4000", "b 10.0.0.2 0", "a 10.0.0.1 0"]
-    assert addresses_of(words) == ["10.0.0.1", "10.0.0.2", "10.0.0.1"]
+    messages = ["a 10.0.0.1 4000", "b 10.0.0.2 0", "a 10.0.0.1 0"]
+    assert addresses_of(messages) == ["10.0.0.1", "10.0.0.2", "10.0.0.1"]
 
 
 def test_a_stack_has_one_name_of_one_word() -> None:
@@ -26,6 +26,6 @@ def test_the_address_that_the_driver_sees_if_it_is_ours() -> None:
 
 
 def test_else_the_one_that_leads_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(barrier, "interface_of", lambda host: None)
+    monkeypatch.setattr(spark_task, "interface_of", lambda host: None)
     assert own_address("203.0.113.9", "127.0.0.1") == "127.0.0.1"
     assert own_address("203.0.113.9", "no-such-host.invalid") == "203.0.113.9"

@@ -1,4 +1,4 @@
-"""What travels between driver and workers: the task one way, a result the other."""
+"""Tasks and results as bytes, on their way between driver and workers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from farandole.engines.base import Task
 from farandole.errors import InputError, LaunchError
 
 
-class Parcel:
-    """A task by value, so that what a notebook or `__main__` defines travels too.
+class PickledTask:
+    """A task by value, so that what a notebook or `__main__` defines can be sent too.
 
-    It can be opened once: a network may be most of it, and no worker should hold that twice.
+    It can be loaded once: a network may be most of it, and no worker should hold that twice.
     """
 
     def __init__(self, task: Task) -> None:
@@ -28,17 +28,17 @@ class Parcel:
                 "Spark objects stay where they are: make them inside the function."
             ) from error
 
-    def open(self) -> Task:
-        """What is inside."""
+    def load(self) -> Task:
+        """The task itself, in the worker."""
         data, self._data = self._data, None
-        assert data is not None, "it has been opened before"
+        assert data is not None, "it has been loaded before"
         task: Any = pickle.loads(data)
         assert isinstance(task, Task)
         return task
 
 
-def pack_result(rank: int, result: object) -> bytes:
-    """What a worker returns."""
+def dump_result(rank: int, result: object) -> bytes:
+    """What a worker returns, as bytes."""
     try:
         return bytes(cloudpickle.dumps(result))
     except Exception as error:
@@ -48,8 +48,8 @@ def pack_result(rank: int, result: object) -> bytes:
         ) from error
 
 
-def unpack_result(rank: int, data: bytes) -> Any:
-    """The driver's side of `pack_result`."""
+def load_result(rank: int, data: bytes) -> Any:
+    """The driver's side of `dump_result`."""
     try:
         return pickle.loads(data)
     except Exception as error:

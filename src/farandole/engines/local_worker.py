@@ -1,4 +1,4 @@
-"""The process of one local worker, forked or a fresh interpreter, fed through stdin.
+"""The process of one local worker, forked or a fresh interpreter, which reads its spec from stdin.
 
 Functions arrive by value (cloudpickle), so a caller's script needs no `__main__` guard
 and is not run again here.
@@ -17,37 +17,38 @@ from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 from farandole.engines import fork_client
-from farandole.engines.channel import Address, Outbox
+from farandole.engines.driver_link import Address, DriverLink
 from farandole.engines.failure import Failure
 from farandole.engines.fork_client import ForkServer
 from farandole.engines.fork_server import adopt
-from farandole.engines.parcel import Parcel
+from farandole.engines.serialization import PickledTask
 
 # Modules are looked for where the driver finds them, the folder of its script included.
 _COMMAND = (
     "import sys; fd, *path = sys.argv[1:]; sys.path[:] = path; del sys.argv[1:]\n"
-    "from farandole.engines.process import main; main(int(fd) if fd else None)"
+    "from farandole.engines.local_worker import main; main(int(fd) if fd else None)"
 )
 
 
-@dataclass(frozen=True)
-class ProcessJob:
+@dataclass(frozen=True, kw_only=True)
+class WorkerSpec:
     """All that a local worker is told."""
 
     rank: int
     size: int
-    inbox: Address
+    driver: Address
     store_port: int
     environ: Mapping[str, str]
     path: Sequence[str]
+    """sys.path of the driver."""
     threads: int
     timeout: float
-    parcel: Parcel
+    task: PickledTask
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A worker's result, pickled."""
+class WorkerResult:
+    """What a worker returned, pickled."""
 
     payload: bytes
 
@@ -67,10 +68,10 @@ class WorkerProcess(Protocol):
         ...
 
 
-def start(
+def start_worker(
     listener: int | None, environ: Mapping[str, str], server: ForkServer | None
 ) -> WorkerProcess:
-    """A worker that waits for its job; rank 0's inherits the socket of the store, `listener`.
+    """A worker that waits for its spec; rank 0's inherits the socket of the store, `listener`.
 
     It is forked by the server, or a fresh interpreter where there is none, or none that answers.
     """
@@ -95,63 +96,62 @@ def start(
     )
 
 
+def send_spec(spec: WorkerSpec, stdin: IO[bytes]) -> None:
+    """The driver's side of `_receive_spec`."""
+    data = pickle.dumps(spec)
+    stdin.write(len(data).to_bytes(8, "big") + data)
+    stdin.flush()
+
+
 def main(listener: int | None, *, forked: bool = False) -> None:
-    """Read the job, do it, report the result or the failure."""
-    stream = open(0, "rb", closefd=False)  # noqa: SIM115 (open to the end)
-    job = _receive(stream)
-    _leave_with(stream)
+    """Read the spec, do the task, report its result or the failure."""
+    stdin = open(0, "rb", closefd=False)  # noqa: SIM115 (open to the end)
+    spec = _receive_spec(stdin)
+    _exit_with_driver(stdin)
     if forked:
-        adopt(job.environ, job.path, job.threads)
-    outbox = Outbox(job.rank, job.inbox)
-    message = work(job, listener, outbox)
-    outbox.tell(message)
-    outbox.close(patience=job.timeout)
+        adopt(spec.environ, spec.path, spec.threads)
+    link = DriverLink(spec.rank, spec.driver)
+    message = _run(spec, listener, link)
+    link.tell(message)
+    link.close(timeout=spec.timeout)
     # Skips torch's exit handlers, which can wait for a peer that has already gone.
-    os._exit(0 if isinstance(message, Finished) else 1)
+    os._exit(0 if isinstance(message, WorkerResult) else 1)
 
 
-def work(job: ProcessJob, listener_fd: int | None, outbox: Outbox) -> Finished | Failure:
-    """Do the job and describe how it ended."""
+def _run(spec: WorkerSpec, listener_fd: int | None, link: DriverLink) -> WorkerResult | Failure:
     import torch
 
-    from farandole.engines.output import output_to
-    from farandole.engines.rendezvous import OneHost
-    from farandole.engines.worker import WorkerFailure, perform
+    from farandole.engines.rendezvous import LoopbackRendezvous
+    from farandole.engines.worker import WorkerFailure, run_task
 
-    torch.set_num_threads(job.threads)
+    torch.set_num_threads(spec.threads)
     listener = None if listener_fd is None else socket.socket(fileno=listener_fd)
-    meeting = OneHost(job.rank, job.size, lambda: job.store_port, listener, job.timeout)
+    rendezvous = LoopbackRendezvous(
+        spec.rank, spec.size, lambda: spec.store_port, listener, spec.timeout
+    )
     try:
-        with output_to(outbox):
-            return Finished(
-                perform(job.parcel, job.rank, job.size, iter(()), meeting, outbox, job.timeout)
-            )
+        return WorkerResult(
+            run_task(spec.task, spec.rank, spec.size, iter(()), rendezvous, link, spec.timeout)
+        )
     except WorkerFailure as error:
         return error.failure
 
 
-def send(job: ProcessJob, stream: IO[bytes]) -> None:
-    """The driver's side of `_receive`."""
-    data = pickle.dumps(job)
-    stream.write(len(data).to_bytes(8, "big") + data)
-    stream.flush()
-
-
-def _receive(stream: IO[bytes]) -> ProcessJob:
-    size = int.from_bytes(stream.read(8), "big")
-    data = stream.read(size)
+def _receive_spec(stdin: IO[bytes]) -> WorkerSpec:
+    size = int.from_bytes(stdin.read(8), "big")
+    data = stdin.read(size)
     if not data:  # the driver left before it had said what to do
         os._exit(1)
-    job: Any = pickle.loads(data)
-    assert isinstance(job, ProcessJob)
-    return job
+    spec: Any = pickle.loads(data)
+    assert isinstance(spec, WorkerSpec)
+    return spec
 
 
-def _leave_with(stream: IO[bytes]) -> None:
+def _exit_with_driver(stdin: IO[bytes]) -> None:
     """End this process when the driver's end of the pipe closes: no orphans."""
 
     def watch() -> None:
-        stream.read()
+        stdin.read()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
