@@ -123,7 +123,7 @@ def predict(spark: SparkSession) -> dict[str, object]:
     with torch.no_grad():
         scores = network(torch.tensor([features for _, features in rows]))
     return {
-        "file": os.path.getsize(classify.application.packed.path),
+        "file": os.path.getsize(classify.application.predictor.path),
         "udf": [row.found for row in answers],
         "sql": [row.found for row in by_sql.collect()],
         "torch": scores.argmax(1).tolist(),
