@@ -72,7 +72,7 @@ class Smoke:
 
     def predict_udf(self) -> None:
         """As a function of a column the network answers what `transform` does."""
-        probability = farandole.predict_udf(self.model, output="probability")
+        probability = farandole.predict_udf(self.model, answer="probability")
         asked = self.rows.select("id", probability("features").alias("p")).orderBy("id").collect()
         answers = self.model.transform(self.rows).orderBy("id").collect()
         expected = [row.probability.toArray() for row in answers]
