@@ -14,6 +14,7 @@ import torch.distributed as dist
 import traces
 
 import farandole
+from farandole.api.run import print_output
 from farandole.engines import Task, resolve
 
 ENGINE = sys.argv[1]
@@ -60,9 +61,8 @@ def stubborn(world, state):
 
 def interrupted(work) -> object:
     task = Task(load=lambda *_: None, work=work, stoppable=True)
-    on_message = farandole.api.run.print_output
     try:
-        return resolve(None).run(task, 2, timeout=60, on_message=on_message)
+        return resolve(None).run(task, 2, timeout=60, on_message=print_output)
     except KeyboardInterrupt:
         return "interrupted"
 
