@@ -45,11 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_START] = time.monotonic()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist turns a group into a part of the test's name
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # so that xdist, which looks at the marks, comes after it
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         uses_spark = "spark" in getattr(item, "fixturenames", ())
         item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else item.location[0]))
+    return (yield)
 
 
 @pytest.hookimpl(trylast=True)
