@@ -13,7 +13,7 @@ SOURCES := src tests benchmarks examples scripts
 # What `make test` samples and `make test-all` runs in full.
 EXHAUSTIVE := soak or exhaustive
 # Two lanes side by side: one has the JVM and its tests, both take the rest (tests/conftest.py).
-LANES := --numprocesses 2 --dist loadgroup
+LANES := --numprocesses 2 --dist loadscope
 # Prefix of every command that starts Spark: finds a Java 17+, or installs one.
 WITH_JAVA := JAVA_HOME="$$(sh scripts/java.sh)" && export JAVA_HOME &&
 

@@ -1,8 +1,8 @@
 """What all tests share: one Spark session for the run, one thread a process, two lanes, a budget.
 
-`make test` runs two lanes side by side (pytest-xdist). All tests with the fixture `spark` form one
-of them, so that one JVM serves them all; the others go wherever there is room, file by file, so
-that a module's fixtures are made once.
+`make test` runs two lanes side by side (pytest-xdist). All files with tests of Spark go to the same
+lane, so that one JVM serves them; the others go wherever there is room, file by file, so that a
+module's fixtures are made once.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,12 +47,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_START] = time.monotonic()
 
 
-@pytest.hookimpl(wrapper=True)  # so that xdist, which looks at the marks, comes after it
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    for item in items:
-        uses_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if uses_spark else item.location[0]))
-    return (yield)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return LaneScheduling(config, log)
+
+
+class LaneScheduling(LoadScopeScheduling):
+    """Gives whole files to the lanes; those with tests of Spark go together to one of them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "spark" if _uses_spark(ROOT / file) else file
+
+
+@cache
+def _uses_spark(file: Path) -> bool:
+    return "spark: SparkSession" in file.read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(trylast=True)
