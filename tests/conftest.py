@@ -7,8 +7,11 @@ module's fixtures are made once.
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -34,6 +37,11 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+
+# Some tests count temporary files: a lane must not see those of the other.
+if lane := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix=f"{lane}-")
+    atexit.register(shutil.rmtree, tempfile.tempdir, ignore_errors=True)
 
 # A picture is drawn to a file, never to a window.
 os.environ["MPLBACKEND"] = "Agg"
