@@ -90,7 +90,7 @@ def expected() -> tuple[nn.Module, list[float]]:
     )
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 2, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_losses_weights_and_predictions_are_those_of_one_process(
     workers: int, runs: dict[int, TrainingResult], expected: tuple[nn.Module, list[float]]
 ) -> None:
@@ -106,7 +106,7 @@ def test_losses_weights_and_predictions_are_those_of_one_process(
     np.testing.assert_allclose(result.predictor(TABLE).probability, probabilities, atol=1e-5)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 2, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_metrics_over_uneven_shards_are_those_of_one_process(
     workers: int, runs: dict[int, TrainingResult], expected: tuple[nn.Module, list[float]]
 ) -> None:

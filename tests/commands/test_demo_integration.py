@@ -13,6 +13,7 @@ from farandole.artifact import Artifact
 
 
 @pytest.mark.integration
+@pytest.mark.exhaustive
 def test_the_demo_learns_saves_loads_asks_and_draws(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "farandole", "demo"],

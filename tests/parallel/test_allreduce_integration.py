@@ -28,7 +28,7 @@ def _contracts() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
 def test_workers_keep_the_contracts(workers: int) -> None:
     names = [check.__name__ for check in CHECKS] + [case.name for case in CASES]
     found = farandole.run(_contracts, num_workers=workers, engine="local", timeout=60)

@@ -121,7 +121,7 @@ def _learned(world: World) -> dict[str, float]:
     return learned | {"none": accuracy(AllReduce(), world)}
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_compressed_gradients(workers: int) -> None:
     found = farandole.run(_worker, num_workers=workers, engine="local", timeout=300)
     everywhere = [case.name for case in SOME]

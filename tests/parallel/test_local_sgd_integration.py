@@ -136,7 +136,7 @@ def _worker() -> dict[str, Any]:
     return {"names": names, "endings": _check_endings(world), "learned": learned}
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_local_sgd(workers: int) -> None:
     found = farandole.run(_worker, num_workers=workers, engine="local", timeout=300)
     assert [one["names"] for one in found] == [[case.name for case in LINEAR]] * workers

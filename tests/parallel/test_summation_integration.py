@@ -21,7 +21,14 @@ pytestmark = pytest.mark.integration
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param(2, marks=pytest.mark.exhaustive),
+        3,
+        pytest.param(4, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_sums_bytes_and_contracts(workers: int) -> None:
     told = farandole.run(_check_everything, num_workers=workers, engine="local", timeout=120)
     assert told == [["ring", "parameter-server", "parameter-server"]] * workers

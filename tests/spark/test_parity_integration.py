@@ -117,6 +117,7 @@ def test_ledger_of_two_workers(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.exhaustive
 def test_one_to_four_workers(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.four_workers", str(tmp_path)],

@@ -22,14 +22,21 @@ def _contract(stages: Sequence[int]) -> list[list[str]]:
     return [check_training(Sharded(stage=stage)) for stage in stages]
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        2,
+        pytest.param(3, marks=pytest.mark.exhaustive),
+        pytest.param(4, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_workers_keep_the_contract(workers: int) -> None:
     expected = [[case.name for case in CASES]] * len(STAGES)
     found = farandole.run(_contract, (STAGES,), num_workers=workers, engine="local")
     assert found == [expected] * workers
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
 def test_a_sharded_network_does_as_a_whole_one(workers: int) -> None:
     names = [check.__name__ for check in CHECKS]
     expected = [f"{name} {stage}" for stage in STAGES for name in names]

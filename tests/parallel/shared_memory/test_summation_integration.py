@@ -55,6 +55,7 @@ def test_three_workers_on_one_host_and_on_two() -> None:
     assert farandole.run(_three, num_workers=3, engine="local", timeout=60) == [names * 2] * 3
 
 
+@pytest.mark.exhaustive
 def test_four_workers_on_one_host_and_on_two() -> None:
     names = [check.__name__ for check in CHECKS] + [case.name for case in CASES]
     assert farandole.run(_four, num_workers=4, engine="local", timeout=60) == [names * 2] * 4
