@@ -16,8 +16,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from farandole import _spark
+from farandole.commands.exit_codes import DONE, FAILED
 from farandole.commands.parser import CommandParser
-from farandole.commands.session import open_session, within
+from farandole.commands.session import open_session, silent_stderr, within
 from farandole.system_memory import available_memory
 
 if TYPE_CHECKING:
@@ -55,15 +56,15 @@ def add_options(parser: CommandParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the findings; it has failed if one of them is bad."""
     findings = []
-    for finding in examine(
+    for finding in run_checks(
         None if options.no_spark else lambda: open_session(options.master, options.remote)
     ):
         print(finding, flush=True)
         findings.append(finding)
-    return 0 if all(finding.ok for finding in findings) else 1
+    return DONE if all(finding.ok for finding in findings) else FAILED
 
 
-def examine(opened: Callable[[], SparkSession] | None) -> Iterator[Finding]:
+def run_checks(opened: Callable[[], SparkSession] | None) -> Iterator[Finding]:
     """All findings, as they are made; without a session, only those of this machine."""
     yield check_python()
     for name in ("torch", "pyarrow", "pandas"):
@@ -138,12 +139,13 @@ def check_cluster(opened: Callable[[], SparkSession]) -> Iterator[Finding]:
     """A session, its slots, its workers' Python, and a ring through all of it."""
     start = time.perf_counter()
     try:
-        session = within(SESSION_SECONDS, opened)
+        with silent_stderr():
+            session = within(SESSION_SECONDS, opened)
         kind = "Connect" if _spark.is_connect(session) else "classic"
         detail = f"{session.version}, {kind}, up in {time.perf_counter() - start:.1f} s"
         slots, running = _spark.slots(session, fresh=True), _spark.running_tasks(session)
     except Exception as error:
-        yield Finding("Spark", False, _in_short(error), "Check --master or --remote")
+        yield Finding("Spark", False, _first_line(error), "Check --master or --remote")
         return
     yield Finding("Spark", True, detail)
     yield check_slots(slots, running)
@@ -165,14 +167,14 @@ def check_ring(session: SparkSession, size: int) -> Iterator[Finding]:
     from farandole.engines import SparkEngine, Task
 
     heard: set[int] = set()
-    task = Task(load=lambda rank, size, rows: None, work=_greet)
+    task = Task(load=lambda rank, size, rows: None, work=_sum_ranks)
     start = time.perf_counter()
     try:
         said = SparkEngine(session).run(
             task, size, timeout=120, on_message=lambda rank, message: heard.add(rank)
         )
     except Exception as error:
-        yield Finding("workers", False, _in_short(error), "See the error of the first rank")
+        yield Finding("workers", False, _first_line(error), "See the error of the first rank")
         return
     seconds = time.perf_counter() - start
     pythons = sorted({python for python, _, _ in said})
@@ -194,7 +196,7 @@ def check_ring(session: SparkSession, size: int) -> Iterator[Finding]:
     )
 
 
-def _greet(world: object, _: None) -> tuple[str, str, float]:
+def _sum_ranks(world: object, _: None) -> tuple[str, str, float]:
     import torch
     import torch.distributed as dist
 
@@ -208,7 +210,7 @@ def _greet(world: object, _: None) -> tuple[str, str, float]:
     return platform.python_version(), __version__, float(total)
 
 
-def _in_short(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """The first line; of an error from Java, what it says after the name of its class."""
     java = re.search(r"^: [\w.$]+: (.+)$", str(error), re.MULTILINE)
     return java[1] if java else (str(error).splitlines() or [type(error).__name__])[0]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
+from farandole.commands import exit_codes
 from farandole.commands.network import add_network, find_network
 from farandole.commands.output import check_new
 from farandole.commands.parser import (
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     _save(result, output, how_to_save)
     print(f"The network: {output}")
     print(f"Next: farandole predict --model {output} --input FILE --output FILE")
-    return 130 if result.reason == INTERRUPTED else 0
+    return exit_codes.INTERRUPTED if result.reason == INTERRUPTED else exit_codes.DONE
 
 
 def _check_replaceable(output: Path) -> None:
