@@ -13,10 +13,9 @@ import statistics
 import time
 from typing import Any
 
-import allreduce_plot
-import reporting
 import torch
 import torch.distributed as dist
+from support import allreduce_plot, reporting
 
 import farandole
 from farandole.engines.local import LocalEngine

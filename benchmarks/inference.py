@@ -25,14 +25,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import mnist
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import reporting
 import torch
-from inference_page import page
+from support import mnist, reporting
+from support.inference_page import page
 from torch import nn
 
 import farandole

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import reporting
+from support import reporting
 from torch import nn
 
 from farandole.data.schema import Columns

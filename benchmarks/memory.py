@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import reporting
+from support import reporting
 from torch import nn
 
 import farandole

@@ -19,13 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import mnist
 import numpy as np
 import pyarrow as pa
-import reporting
 import torch
 from pyspark.ml import classification as theirs
 from pyspark.ml.functions import array_to_vector
+from support import mnist, reporting
 
 import farandole
 from farandole import _spark, networks

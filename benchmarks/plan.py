@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import reporting
 from scipy.optimize import minimize
+from support import reporting
 
 from farandole.parallel.schedules import parameter_server, ring
 from farandole.planning import Cluster

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import reporting
 import torch
+from support import reporting
 
 import farandole
 from farandole.engines import Engine, LocalEngine, SparkEngine, stop_fork_server

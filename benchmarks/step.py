@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import reporting
 import torch
 import torch.distributed as dist
+from support import reporting
 from torch import nn
 
 import farandole

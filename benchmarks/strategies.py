@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import reporting
 import torch
 from sklearn.datasets import load_digits
+from support import reporting
 
 import farandole
 from farandole import networks

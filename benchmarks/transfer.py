@@ -22,14 +22,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import cifar
-import newsgroups
 import numpy as np
-import packages
 import pyarrow as pa
-import reporting
 import torch
 from PIL import Image
+from support import cifar, newsgroups, packages, reporting
 from torch import nn
 
 import farandole

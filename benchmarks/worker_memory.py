@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import reporting
+from support import reporting
 from torch import nn
 
 import farandole

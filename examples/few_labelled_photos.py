@@ -20,7 +20,7 @@ from farandole.pretrained import backbone
 from farandole.spark import TorchEstimator, read_images
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks import cifar, packages
+from benchmarks.support import cifar, packages
 
 folder = Path(tempfile.mkdtemp())
 print(f"writing photos to {folder} (the first time they are fetched: 139 MB)")

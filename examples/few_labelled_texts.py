@@ -18,7 +18,7 @@ from farandole.pretrained import sentence_encoder
 from farandole.spark import TextTokenizer, TorchEstimator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks import cifar, newsgroups, packages
+from benchmarks.support import cifar, newsgroups, packages
 
 GROUPS = ["rec.autos", "rec.sport.hockey", "sci.space", "talk.politics.mideast"]
 

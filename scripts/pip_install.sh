@@ -11,20 +11,20 @@ shift
 # it explains some errors (a conflict of versions) where it reports progress. The shell reads the lines, not awk,
 # because not every awk hands on a line before the next thousand have come.
 progress() {
-    last_words=
+    unreported=
     while IFS= read -r line; do
         word=${line#"${line%%[! ]*}"}
         case $word in
-        "pip failed") printf '%s' "$last_words" >&2; return 1 ;;
+        "pip failed") printf '%s' "$unreported" >&2; return 1 ;;
         "Downloading "*.metadata*) ;;
         "Downloading "* | "Using cached "*.whl* | "Using cached "*.gz* | "Processing "*.whl* | "Processing "*.gz*)
             word=${word#Using }
             word=${word#* }
             echo "    ${word##*/}" >&2
-            last_words= ;;
-        "Installing collected "*) echo "    writing the files" >&2; last_words= ;;
-        "Collecting "* | "Requirement already "*) last_words= ;;
-        *) last_words="$last_words$line
+            unreported= ;;
+        "Installing collected "*) echo "    writing the files" >&2; unreported= ;;
+        "Collecting "* | "Requirement already "*) unreported= ;;
+        *) unreported="$unreported$line
 " ;;
         esac
     done

@@ -44,7 +44,7 @@ fi
 
 say "Installing the packages of constraints.txt (some minutes the first time)"
 sh scripts/pip_install.sh "$venv" --editable '.[dev]' || {
-    say "The packages could not be installed: see pip's words above. Call make again when that is mended."
+    say "The packages could not be installed: see pip's words above. Call make again when that is fixed."
     exit 1
 }
 say "Packages are installed"

@@ -17,6 +17,7 @@ from farandole.errors import InputError
 T = TypeVar("T")
 
 _SEEDS = 2**63
+_MOST_SECONDS = 1e9
 
 
 def is_integer(value: Any, least: int = 1, most: float = math.inf) -> bool:
@@ -116,6 +117,19 @@ def check_positive(name: str, value: Any) -> float:
     """
     if not (_is_number(value) and value > 0):
         raise _refusal(name, "a positive number", value)
+    return float(value)
+
+
+def check_seconds(name: str, value: Any) -> float:
+    """Raise unless a value is a positive number of seconds that a clock can count.
+
+    >>> check_seconds("timeout", 0)
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: timeout must be a positive number of seconds. Received: timeout=0
+    """
+    if not (_is_number(value) and 0 < value < _MOST_SECONDS):
+        raise _refusal(name, "a positive number of seconds", value)
     return float(value)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import farandole
 from farandole.commands import cli, main
+from farandole.commands.exit_codes import EXIT_CODES
 from farandole.errors import ArtifactError, InputError, WorkerFailed
 
 FOLDER = Path(cli.__file__).parent
@@ -98,8 +99,12 @@ def failed_worker() -> WorkerFailed:
         (ArtifactError("is damaged"), 1, "is damaged"),
         (failed_worker(), 2, "rank 1: a null"),
         (WorkerFailed(1, "KeyError: 3", "Trace …"), 1, "rank 1 failed: KeyError: 3\n\nTrace …"),
-        (FileNotFoundError(2, "No such file or directory", "a.txt"), 1,
+        (FileNotFoundError(2, "No such file or directory", "a.txt"), 2,
          "'a.txt': No such file or directory"),
+        (PermissionError(13, "Permission denied", "a.txt"), 2, "'a.txt': Permission denied"),
+        (IsADirectoryError(21, "Is a directory", "a"), 2, "'a': Is a directory"),
+        (NotADirectoryError(20, "Not a directory", "a/b"), 2, "'a/b': Not a directory"),
+        (OSError(28, "No space left on device", "a.txt"), 1, "'a.txt': No space left on device"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )  # fmt: skip
@@ -116,7 +121,7 @@ def test_exit_codes_have_one_meaning(
     _, parser = cli.find_command("doctor")
     monkeypatch.setattr(cli, "find_command", lambda name: (run, parser))
     assert main(["doctor"]) == code
-    assert code in cli.EXIT_CODES
+    assert code in EXIT_CODES
     assert capsys.readouterr().err == f"farandole: {said}\n"
 
 
@@ -126,7 +131,7 @@ def test_help_tells_the_commands_and_the_exit_codes(capsys: pytest.CaptureFixtur
     said = capsys.readouterr().out
     for name, about in cli.COMMANDS.items():
         assert f"{name:<9} {about}" in said
-    for code, meaning in cli.EXIT_CODES.items():
+    for code, meaning in EXIT_CODES.items():
         assert f"{code:<9} {meaning}" in said
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import tomllib
+from email.message import Message
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from farandole.commands import doctor
 
@@ -34,10 +38,49 @@ def test_versions_are_compared_as_numbers(versions: str, ok: bool) -> None:
     assert doctor.check_package("torch", versions, "").ok is ok
 
 
-def test_the_versions_are_those_of_the_package() -> None:
+@pytest.mark.parametrize("versions", [">=3.11,<3.14", "<3.14,>=3.11", ">=3.12", ""])
+@pytest.mark.parametrize("found", ["3.9.2", "3.11.0", "3.13.5", "3.14.0", "4.0", "3.14.0rc1"])
+def test_a_version_fits_where_packaging_says_so(found: str, versions: str) -> None:
+    number = found.partition("rc")[0]  # a candidate counts as what it will become
+    assert doctor.fits(found, versions) is (number in SpecifierSet(versions))
+
+
+def test_the_versions_are_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    stated = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
-    assert {name + versions for name, versions in doctor.VERSIONS.items()} <= set(stated)
+    spark = project["optional-dependencies"]["spark"]
+    stated = [*project["dependencies"], *spark]
+    written = Message()
+    written["Requires-Python"] = project["requires-python"]
+    for line in [*project["dependencies"], *(f'{line}; extra == "spark"' for line in spark)]:
+        written["Requires-Dist"] = line
+    written["Requires-Dist"] = 'farandole[plot,spark]; extra == "demo"'
+    monkeypatch.setattr(doctor, "metadata", lambda name: written)
+    needed = doctor.needed_versions()
+    assert SpecifierSet(needed["Python"]) == SpecifierSet(project["requires-python"])
+    for requirement in map(Requirement, stated):
+        assert SpecifierSet(needed[requirement.name]) == requirement.specifier
+        # All that `fits` understands.
+        assert {one.operator for one in requirement.specifier} <= {">=", "<"}
+
+
+@pytest.mark.parametrize(("found", "ok"), [("3.10.4", False), ("3.12.1", True), ("3.14.0", False)])
+def test_python_has_an_upper_bound(found: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.python_version", lambda: found)
+    finding = doctor.check_python(">=3.11,<3.14")
+    assert finding.ok is ok
+    assert finding.remedy == "Farandole needs Python >=3.11,<3.14"
+
+
+def test_without_metadata_it_is_enough_that_packages_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nothing(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "metadata", nothing)
+    found = {finding.name: finding for finding in doctor.run_checks(None)}
+    assert "which versions fit it is unknown" in found["farandole"].detail
+    assert all(found[name].ok for name in ("farandole", "Python", "torch", "pyarrow", "pandas"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from farandole.commands.cli import COMMANDS, EXIT_CODES, find_command
+from farandole.commands.cli import COMMANDS, find_command
+from farandole.commands.exit_codes import EXIT_CODES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]

@@ -170,7 +170,7 @@ def test_a_page_that_can_t_be_written_is_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "ring.html").mkdir()  # in its way
-    assert main(["explain", "ring", "--output", str(tmp_path)]) == 1
+    assert main(["explain", "ring", "--output", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"farandole: '{tmp_path}/ring.html': Is a directory\n"
 
 

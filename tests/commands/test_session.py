@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from typing import Any
 
 import pytest
 
-from farandole.commands import main
-from farandole.commands.session import _silent_stderr, check_answers, within
+from farandole.commands import doctor, main
+from farandole.commands.session import check_answers, silent_stderr, within
 from farandole.errors import LaunchError
 
 
@@ -53,6 +54,23 @@ def test_what_takes_too_long_is_left_to_itself() -> None:
         within(0.05, sleep)
 
 
+def test_after_a_time_out_stderr_is_heard_again(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def start_a_jvm() -> Any:
+        os.write(2, b"WARN\n")
+        ended.wait(30)
+
+    monkeypatch.setattr(doctor, "SESSION_SECONDS", 0.2)
+    [found] = doctor.check_cluster(start_a_jvm)
+    os.write(2, b"seen\n")
+    ended.set()
+    assert found.detail == "there is no session after 0.2 s"
+    assert capfd.readouterr().err == "seen\n"
+
+
 def test_an_error_comes_through_as_it_is() -> None:
     def refuse() -> Any:
         raise KeyError("no route")
@@ -62,7 +80,7 @@ def test_an_error_comes_through_as_it_is() -> None:
 
 
 def test_what_a_jvm_says_is_not_seen(capfd: pytest.CaptureFixture[str]) -> None:
-    with _silent_stderr():
+    with silent_stderr():
         os.write(2, b"WARN StandaloneAppClient: Failed to connect to master\n")
     os.write(2, b"seen\n")
     assert capfd.readouterr().err == "seen\n"

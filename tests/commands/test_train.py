@@ -15,9 +15,8 @@ from farandole.api import train
 from farandole.artifact import Artifact
 from farandole.commands import main
 from farandole.commands.cli import find_command
-from farandole.commands.train import RECIPE
 from farandole.networks import MLP
-from farandole.training import INTERRUPTED, Recipe
+from farandole.training import INTERRUPTED, RECIPE_DOCS, Recipe
 
 NETWORK = ("--network", "MLP", "--layers", "2,8,2")
 
@@ -163,9 +162,21 @@ def test_interrupted_training_is_saved_and_says_so(
 
 def test_every_field_of_a_recipe_is_an_option() -> None:
     names = {field.name for field in fields(Recipe)}
-    assert set(RECIPE) == names
+    assert set(RECIPE_DOCS) == names
     _, parser = find_command("train")
     assert {f"--{name.replace('_', '-')}" for name in names} <= set(parser.options)
+
+
+def test_help_tells_the_defaults_of_a_recipe() -> None:
+    _, parser = find_command("train")
+    told = {name: str(action.help) for name, action in parser.options.items()}
+    default = Recipe()
+    assert told["--learning-rate"].endswith(f"({default.learning_rate})")
+    assert told["--batch-size"].endswith(f"({default.batch_size})")
+    assert told["--loss"].endswith(f"({default.loss})")
+    assert told["--restore-best"].endswith("(yes)")
+    assert told["--sync-batch-norm"].endswith("(no)")
+    assert told["--patience"] == RECIPE_DOCS["patience"]
 
 
 def test_options_are_read_as_the_recipe_has_them() -> None:
@@ -181,6 +192,6 @@ def test_options_are_read_as_the_recipe_has_them() -> None:
         "class_weights": [1.0, 2.0], "freeze": ["a", "b"], "learning_rates": {"a": 0.5},
         "schedule": "cosine", "patience": 2,
     }  # fmt: skip
-    assert {name: found[name] for name in found if name in RECIPE} == wanted
+    assert {name: found[name] for name in found if name in RECIPE_DOCS} == wanted
     alone = parser.parse_args([*line.split()[:6], "--freeze", "all but head"])
     assert alone.freeze == "all but head"

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 import torch
-from benchmarks import packages, photos
+from benchmarks.support import packages, photos
 from tests.networks.conftest import bfloat16 as bfloat16
 
 from farandole.ragged import Ragged

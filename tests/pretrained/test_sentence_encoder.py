@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import packages
+from benchmarks.support import packages
 from safetensors.torch import load_file, save_file
 from tests.pretrained.conftest import fetched
 from torch import nn

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchmarks import newsgroups, packages
+from benchmarks.support import newsgroups, packages
 from tests.pretrained.conftest import fetched
 
 import farandole

@@ -9,7 +9,9 @@ from urllib.parse import urlparse
 
 import pytest
 from pyarrow import fs
+from torch import nn
 
+import farandole
 from farandole.errors import ArtifactError
 from farandole.spark import io
 
@@ -63,6 +65,15 @@ def test_a_folder_goes_to_another_file_system_and_comes_back(bucket: Path) -> No
     with io.reading(SESSION, "s3a://bucket/some/model") as folder:
         assert (folder / "network" / "weights").read_bytes() == b"123"
         assert (folder / "top").read_text() == "x"
+
+
+def test_a_network_without_a_stage_is_refused_with_advice(tmp_path: Path) -> None:
+    farandole.save(nn.Sequential(nn.Linear(2, 1)), tmp_path / "net", {"x": [[1.0, 2.0]]})
+    with pytest.raises(ArtifactError, match="holds a network alone") as caught:
+        io.read_metadata(f"file://{tmp_path}/net", SESSION, "farandole.spark.estimator.TorchModel")
+    assert "no saved TorchModel" in str(caught.value)
+    assert f"farandole.predict_udf('{tmp_path}/net')" in str(caught.value)
+    assert f"farandole.load('{tmp_path}/net')" in str(caught.value)
 
 
 class Writer(io.Writer):

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from farandole.arguments import check_integer
+from farandole.arguments import check_integer, check_seconds
 from farandole.engines import Engine, Output, Task, resolve
 from farandole.errors import InputError
 from farandole.world import World
@@ -53,15 +53,9 @@ def run(
         raise InputError(f"args must be a tuple of positional arguments. Received: args={args!r}")
     if not isinstance(kwargs, Mapping | None):
         raise InputError(f"kwargs must map names to values. Received: kwargs={kwargs!r}")
-    check_timeout(timeout)
+    check_seconds("timeout", timeout)
     task = Task(load=_nothing, work=partial(_call, fn, tuple(args), dict(kwargs or {})))
     return resolve(engine).run(task, num_workers, timeout=timeout, on_message=print_output)
-
-
-def check_timeout(timeout: object) -> None:
-    """Raise unless `timeout` is a positive number of seconds that a clock can count."""
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e9:
-        raise InputError(f"timeout must be a positive number of seconds. Received: {timeout=}")
 
 
 def print_output(rank: int, message: object) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from farandole.api.run import DEFAULT_TIMEOUT, check_timeout, print_output
+from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.trial_worker import Trial, TrialStarted, TrialsTask, load, share_table, work
-from farandole.arguments import check_integer
+from farandole.arguments import check_integer, check_seconds
 from farandole.engines import Engine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, WorkerFailed
@@ -101,7 +101,7 @@ def run_many(
     [9, 16]
     """
     check_integer("num_workers", num_workers)
-    check_timeout(timeout)
+    check_seconds("timeout", timeout)
     planned = _plan_trials(fn, trials, data, folds)
     runner = resolve_engine(engine)
     with ExitStack() as stack:

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from farandole import __version__
+from farandole.commands.exit_codes import EXIT_CODES, FAILED, INTERRUPTED, WRONG
 from farandole.commands.messages import for_command_line
 from farandole.commands.parser import CommandParser
 from farandole.errors import FarandoleError, InputError, WorkerFailed, suggestion
@@ -26,13 +27,7 @@ COMMANDS = {
 }
 """What there is: each is a file of this folder, with `add_options(parser)` and `run(options)`."""
 
-DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
-EXIT_CODES = {
-    DONE: "done",
-    FAILED: "it failed",
-    WRONG: "the call was wrong: an option, a file, a column or a value",
-    INTERRUPTED: "interrupted",
-}
+_WRONG_FILE = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("interrupted", parser)
         return INTERRUPTED
     except FarandoleError as error:
-        reason, message = _in_short(error)
+        reason, message = _root_cause(error)
         _say(message, parser)
         return WRONG if isinstance(reason, InputError) else FAILED
     except BrokenPipeError:  # somebody has read enough: farandole explain ring | head
@@ -65,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         where = f"{str(error.filename)!r}: " if error.filename else ""
         _say(f"{where}{error.strerror or error}", parser)
-        return FAILED
+        return WRONG if isinstance(error, _WRONG_FILE) else FAILED
 
 
 def find_command(name: str) -> tuple[Callable[[argparse.Namespace], int], CommandParser]:
@@ -104,7 +99,7 @@ def _say(message: str, parser: CommandParser) -> None:
     print(f"farandole: {for_command_line(message, parser.options)}", file=sys.stderr)
 
 
-def _in_short(error: FarandoleError) -> tuple[FarandoleError, str]:
+def _root_cause(error: FarandoleError) -> tuple[FarandoleError, str]:
     """The error that counts, and a sentence; a traceback only for what nobody foresaw."""
     cause = error.__cause__
     if isinstance(error, WorkerFailed) and isinstance(cause, FarandoleError):

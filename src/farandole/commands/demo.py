@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole import _spark
 from farandole.arguments import check_integer
+from farandole.commands.exit_codes import DONE
 from farandole.commands.output import add_open, check_folder, open_in_browser
 from farandole.commands.parser import CommandParser, whole_number
 from farandole.errors import MissingPackage
@@ -56,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     picture = run_demo(check_folder(options.output), options.num_workers)
     if options.open:
         open_in_browser(picture)
-    return 0
+    return DONE
 
 
 def run_demo(folder: Path, workers: int = 2) -> Path:

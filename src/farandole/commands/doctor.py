@@ -8,24 +8,22 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from typing import TYPE_CHECKING
 
-from farandole import _spark
+from farandole import __version__, _spark
+from farandole.commands.exit_codes import DONE, FAILED
 from farandole.commands.parser import CommandParser
-from farandole.commands.session import open_session, within
+from farandole.commands.session import open_session, silent_stderr, within
 from farandole.system_memory import available_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAST_JAVA = 17
-VERSIONS = {"torch": ">=2.6", "pyarrow": ">=18.0", "pandas": ">=2.2,<3", "pyspark": ">=4.1,<4.4"}
-"""What is needed, as pyproject.toml has it."""
 SESSION_SECONDS = 180.0
 
 
@@ -55,35 +53,59 @@ def add_options(parser: CommandParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the findings; it has failed if one of them is bad."""
     findings = []
-    for finding in examine(
+    for finding in run_checks(
         None if options.no_spark else lambda: open_session(options.master, options.remote)
     ):
         print(finding, flush=True)
         findings.append(finding)
-    return 0 if all(finding.ok for finding in findings) else 1
+    return DONE if all(finding.ok for finding in findings) else FAILED
 
 
-def examine(opened: Callable[[], SparkSession] | None) -> Iterator[Finding]:
+def run_checks(opened: Callable[[], SparkSession] | None) -> Iterator[Finding]:
     """All findings, as they are made; without a session, only those of this machine."""
-    yield check_python()
+    needed = needed_versions()
+    yield check_farandole(needed)
+    yield check_python(needed.get("Python", ""))
     for name in ("torch", "pyarrow", "pandas"):
-        yield check_package(name, VERSIONS[name], f"pip install '{name}{VERSIONS[name]}'")
+        versions = needed.get(name, "")
+        yield check_package(name, versions, f"pip install '{name}{versions}'")
     yield check_machine()
     yield check_scratch()
     java = check_java()
     yield java
-    spark = check_package("pyspark", VERSIONS["pyspark"], "pip install 'farandole[spark]'")
+    spark = check_package("pyspark", needed.get("pyspark", ""), "pip install 'farandole[spark]'")
     yield spark
     if opened is not None and java.ok and spark.ok:
         yield from check_cluster(opened)
 
 
-def check_python() -> Finding:
-    """Python 3.11 or newer."""
-    good = sys.version_info >= (3, 11)
-    return Finding(
-        "Python", good, platform.python_version(), "Farandole needs Python 3.11 or newer"
-    )
+def needed_versions() -> dict[str, str]:
+    """Python and packages with their versions, as Farandole was installed; else nothing.
+
+    >>> needed_versions()["torch"]
+    '>=2.6'
+    """
+    try:
+        found = metadata("farandole")
+    except PackageNotFoundError:
+        return {}
+    needed = {"Python": found["Requires-Python"] or ""}
+    for line in found.get_all("Requires-Dist") or ():
+        name, versions = re.match(r"([\w.-]+)(?:\[[^]]*\])?\s*\(?([^;)]*)", line).groups()  # type: ignore[union-attr]
+        needed.setdefault(name, versions.strip())
+    return needed
+
+
+def check_farandole(needed: dict[str, str]) -> Finding:
+    """Farandole itself; a folder on PYTHONPATH works, but says nothing about what it needs."""
+    unknown = "" if needed else ", not installed by pip: which versions fit it is unknown"
+    return Finding("farandole", True, f"{__version__}{unknown}")
+
+
+def check_python(versions: str) -> Finding:
+    """A Python within a range, such as ">=3.11,<3.14"."""
+    found = platform.python_version()
+    return Finding("Python", fits(found, versions), found, f"Farandole needs Python {versions}")
 
 
 def check_package(name: str, versions: str, remedy: str) -> Finding:
@@ -92,9 +114,20 @@ def check_package(name: str, versions: str, remedy: str) -> Finding:
         found = version(name)
     except PackageNotFoundError:
         return Finding(name, False, "not installed", remedy)
-    least, _, below = versions.partition(",")
-    good = _numbers(least) <= _numbers(found) and (not below or _numbers(found) < _numbers(below))
-    return Finding(name, good, found, remedy)
+    return Finding(name, fits(found, versions), found, remedy)
+
+
+def fits(found: str, versions: str) -> bool:
+    """Whether a version lies in a range of >= and <, in any order; no range holds them all.
+
+    >>> fits("2.10.1", "<3,>=2.2"), fits("3.0", "<3,>=2.2"), fits("3.0", "")
+    (True, False, True)
+    """
+    least = re.search(r">=([\d.]+)", versions)
+    below = re.search(r"<([\d.]+)", versions)
+    return (not least or _numbers(least[1]) <= _numbers(found)) and (
+        not below or _numbers(found) < _numbers(below[1])
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -138,12 +171,13 @@ def check_cluster(opened: Callable[[], SparkSession]) -> Iterator[Finding]:
     """A session, its slots, its workers' Python, and a ring through all of it."""
     start = time.perf_counter()
     try:
-        session = within(SESSION_SECONDS, opened)
+        with silent_stderr():
+            session = within(SESSION_SECONDS, opened)
         kind = "Connect" if _spark.is_connect(session) else "classic"
         detail = f"{session.version}, {kind}, up in {time.perf_counter() - start:.1f} s"
         slots, running = _spark.slots(session, fresh=True), _spark.running_tasks(session)
     except Exception as error:
-        yield Finding("Spark", False, _in_short(error), "Check --master or --remote")
+        yield Finding("Spark", False, _first_line(error), "Check --master or --remote")
         return
     yield Finding("Spark", True, detail)
     yield check_slots(slots, running)
@@ -165,14 +199,14 @@ def check_ring(session: SparkSession, size: int) -> Iterator[Finding]:
     from farandole.engines import SparkEngine, Task
 
     heard: set[int] = set()
-    task = Task(load=lambda rank, size, rows: None, work=_greet)
+    task = Task(load=lambda rank, size, rows: None, work=_sum_ranks)
     start = time.perf_counter()
     try:
         said = SparkEngine(session).run(
             task, size, timeout=120, on_message=lambda rank, message: heard.add(rank)
         )
     except Exception as error:
-        yield Finding("workers", False, _in_short(error), "See the error of the first rank")
+        yield Finding("workers", False, _first_line(error), "See the error of the first rank")
         return
     seconds = time.perf_counter() - start
     pythons = sorted({python for python, _, _ in said})
@@ -194,11 +228,10 @@ def check_ring(session: SparkSession, size: int) -> Iterator[Finding]:
     )
 
 
-def _greet(world: object, _: None) -> tuple[str, str, float]:
+def _sum_ranks(world: object, _: None) -> tuple[str, str, float]:
     import torch
     import torch.distributed as dist
 
-    from farandole import __version__
     from farandole.world import World
 
     assert isinstance(world, World)
@@ -208,7 +241,7 @@ def _greet(world: object, _: None) -> tuple[str, str, float]:
     return platform.python_version(), __version__, float(total)
 
 
-def _in_short(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """The first line; of an error from Java, what it says after the name of its class."""
     java = re.search(r"^: [\w.$]+: (.+)$", str(error), re.MULTILINE)
     return java[1] if java else (str(error).splitlines() or [type(error).__name__])[0]

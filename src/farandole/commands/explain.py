@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from farandole.commands.exit_codes import DONE
 from farandole.commands.output import add_open, check_folder, open_in_browser
 from farandole.commands.parser import CommandParser, whole_number
 from farandole.explain import TOPICS, explain
@@ -40,12 +41,12 @@ def run(options: argparse.Namespace) -> int:
         width = max(map(len, TOPICS))
         for name, entry in TOPICS.items():
             print(f"{name:<{width}}  {entry.about}")
-        return 0
+        return DONE
     path = explain(topic, check_folder(output), **chosen)
     print(f"The {'picture' if path.suffix == '.png' else 'page'}: {path}")
     if is_open:
         open_in_browser(path)
-    return 0
+    return DONE
 
 
 def _topics(parser: CommandParser) -> str:

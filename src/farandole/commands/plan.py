@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from farandole.commands.exit_codes import DONE
 from farandole.commands.network import add_network, network_name
 from farandole.commands.output import add_open, check_folder, open_in_browser
 from farandole.commands.parser import CommandParser, number, whole_number, whole_numbers
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         picture = _write(found, Path(options.output))
         if options.open:
             open_in_browser(picture)
-    return 0
+    return DONE
 
 
 def _write(found: Any, folder: Path) -> Path:

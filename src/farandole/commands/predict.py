@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from farandole.commands.exit_codes import DONE
 from farandole.commands.output import check_new
 from farandole.commands.parser import CommandParser, auto_or_number, names, whole_number
 from farandole.errors import InputError
@@ -73,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         allow_pickle=options.allow_pickle,
     )
     print(done)
-    return 0
+    return DONE
 
 
 def read_labels(path: str) -> list[str]:

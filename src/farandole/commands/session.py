@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,12 +26,11 @@ def open_session(master: str | None, remote: str | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     check_answers(master or remote or "")
-    with _silent_stderr():
-        if remote:
-            return SparkSession.builder.remote(remote).getOrCreate()
-        if master:
-            return SparkSession.builder.master(master).getOrCreate()
-        return _spark.local_session("farandole-doctor", "*")
+    if remote:
+        return SparkSession.builder.remote(remote).getOrCreate()
+    if master:
+        return SparkSession.builder.master(master).getOrCreate()
+    return _spark.local_session("farandole-doctor", "*")
 
 
 def check_answers(address: str) -> None:
@@ -81,14 +79,17 @@ def within(seconds: float, work: Callable[[], SparkSession]) -> SparkSession:
 
 
 @contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """Send what is written to stderr nowhere; a JVM that starts now keeps it so."""
+def silent_stderr() -> Iterator[None]:
+    """Send what is written to stderr nowhere; a JVM that starts now keeps it so.
+
+    It is for the whole process: use it around `within`, not in the work, whose end may never come.
+    """
     sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

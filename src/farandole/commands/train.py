@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
+from farandole.commands import exit_codes
 from farandole.commands.network import add_network, find_network
 from farandole.commands.output import check_new
 from farandole.commands.parser import (
@@ -20,44 +20,21 @@ from farandole.commands.parser import (
     whole_number,
 )
 from farandole.errors import ArtifactError, InputError
-from farandole.training import INTERRUPTED, Recipe
+from farandole.training import INTERRUPTED, RECIPE_DOCS, Recipe
 
 if TYPE_CHECKING:
     from farandole.api import TrainingResult
 
-RECIPE = {
-    "loss": "cross_entropy, mse … (cross_entropy)",
-    "optimizer": "adam, sgd, lbfgs … (adam)",
+_TYPED = {
+    "loss": "cross_entropy, mse …",
+    "optimizer": "adam, sgd, lbfgs …",
     "optimizer_options": "such as momentum=0.9,nesterov=true",
-    "learning_rate": "(0.001)",
-    "epochs": "how often every row is seen (1)",
-    "batch_size": "rows of one step, of all workers together (32)",
-    "shuffle": "rows in another order each epoch (yes)",
-    "seed": "the same one gives the same network (0)",
-    "metrics": "such as accuracy (what suits the loss)",
-    "class_weights": "a weight for each class",
-    "clip_norm": "the longest that a gradient may be",
-    "clip_value": "the largest that a gradient's number may be",
-    "accumulation": "batches that are summed into one update (1)",
+    "seed": "of first weights, shuffling, validation split and dropout",
+    "metrics": "such as accuracy; by default what suits the loss",
     "schedule": "of the learning rate: cosine, linear …",
-    "schedule_per": "step or epoch (step)",
-    "warmup": "updates over which the learning rate rises (0)",
-    "precision": "float32 or bfloat16 (float32)",
-    "patience": "epochs without improvement after which to stop",
-    "monitor": "with --patience: the column of the history to watch",
-    "monitor_mode": "with --patience: min or max, what is better",
-    "min_delta": "with --patience: the least that counts as improvement",
-    "restore_best": "with --patience: keep the best epoch's network (yes)",
-    "max_steps": "updates after which to stop",
-    "max_seconds": "after which to stop",
-    "stop_on_nan": "stop when the loss is no number (yes)",
-    "sync_batch_norm": "batch normalisation over the rows of all workers (no)",
-    "freeze": 'layers that don\'t learn, or "all but head"',
-    "unfreeze_at": "the first epoch in which frozen layers learn",
     "learning_rates": "of layers, such as features=0.0001",
-    "cache_features": "frozen layers see each row once (yes)",
 }
-"""What is said about each field of a `Recipe`."""
+"""What is said of those fields of a `Recipe` that take other values in Python than in a shell."""
 
 
 def add_options(parser: CommandParser) -> None:
@@ -90,11 +67,8 @@ def add_options(parser: CommandParser) -> None:
     add("--initial-weights", metavar="FOLDER", help="a saved network to start from")
     add("--timeout", type=number, metavar="S", help="seconds that a worker waits for others")
     add("--trace", metavar="FILE", help="for what every worker did, for explain --trace")
-    hints = get_type_hints(Recipe)
-    for field in fields(Recipe):
-        add(
-            f"--{field.name.replace('_', '-')}", help=RECIPE[field.name], **_kind(hints[field.name])
-        )
+    for name, hint in get_type_hints(Recipe).items():
+        add(f"--{name.replace('_', '-')}", help=_help(name), **_kind(hint))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -118,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     _save(result, output, how_to_save)
     print(f"The network: {output}")
     print(f"Next: farandole predict --model {output} --input FILE --output FILE")
-    return 130 if result.reason == INTERRUPTED else 0
+    return exit_codes.INTERRUPTED if result.reason == INTERRUPTED else exit_codes.DONE
 
 
 def _check_replaceable(output: Path) -> None:
@@ -132,6 +106,20 @@ def _check_replaceable(output: Path) -> None:
 def _check_there(path: str, purpose: str) -> None:
     if not Path(path).exists():
         raise InputError(f"There is no file or folder {path!r} {purpose}.")
+
+
+def _help(name: str) -> str:
+    """What a field of a `Recipe` is, and its default.
+
+    >>> _help("epochs"), _help("shuffle")
+    ('passes over the data (1)', 'whether every epoch has its own order; else ... is kept (yes)')
+    """
+    about, default = _TYPED.get(name, RECIPE_DOCS[name]), getattr(Recipe(), name)
+    if default is None or default == {}:
+        return about
+    if isinstance(default, bool):
+        return f"{about} ({'yes' if default else 'no'})"
+    return f"{about} ({default:g})" if isinstance(default, float) else f"{about} ({default})"
 
 
 def _kind(hint: Any) -> dict[str, Any]:

@@ -258,12 +258,21 @@ def read_metadata(path: str, session: SparkSession, *expected: str) -> dict[str,
     else:
         lines = [file.read_text() for file in sorted(local.glob("metadata/part-*"))]
         if not any(lines):
-            kind = expected[0].rpartition(".")[2]
-            raise ArtifactError(f"{path!r} holds no saved {kind}.")
+            raise ArtifactError(_without_metadata(path, local, expected[0].rpartition(".")[2]))
         metadata = json.loads("".join(lines))
     if metadata["class"] not in expected:
         raise ArtifactError(f"{path!r} holds a {metadata['class']}, and not a {expected[0]}.")
     return metadata
+
+
+def _without_metadata(path: str, folder: Path, kind: str) -> str:
+    if not (folder / "network.json").exists():
+        return f"{path!r} holds no saved {kind}."
+    return (
+        f"{path!r} holds a network alone, as farandole.train and farandole.save write it, and no "
+        f"saved {kind}. For a DataFrame use farandole.predict_udf({str(folder)!r}); without Spark "
+        f"farandole.load({str(folder)!r})."
+    )
 
 
 def class_name(cls: type) -> str:

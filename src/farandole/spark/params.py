@@ -1,7 +1,7 @@
 """The parameters of estimator and model, as one table.
 
 What trains is a `farandole.training.Recipe`: its fields appear here under camelCase names, with
-their own defaults, so that the two can't drift apart.
+their own defaults and texts, so that the two can't drift apart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.ml.param.shared import (
 
 from farandole.api import DEFAULT_TIMEOUT
 from farandole.errors import InputError, suggestion
-from farandole.training import Recipe
+from farandole.training import RECIPE_DOCS, Recipe
 
 Converter = Callable[[Any], Any]
 whole, floating = TypeConverters.toInt, TypeConverters.toFloat
@@ -53,41 +53,41 @@ class ParamInfo:
         return self.default is not _UNSET
 
 
-RECIPE_PARAMS: dict[str, ParamInfo] = {
-    "loss": ParamInfo(_any, "a name, a torch loss, a callable, or a list with one for each label"),
-    "optimizer": ParamInfo(
-        _any, "a name, a torch.optim class, or a callable that takes the parameters"
-    ),
-    "optimizer_options": ParamInfo(_any, "further arguments of the optimizer, as a dict"),
-    "learning_rate": ParamInfo(floating, "the learning rate"),
-    "epochs": ParamInfo(whole, "passes over the data"),
-    "batch_size": ParamInfo(whole, "rows of one global batch, shared by all workers"),
-    "shuffle": ParamInfo(
-        boolean, "whether every epoch has its own order; else the DataFrame's is kept"
-    ),
-    "seed": ParamInfo(whole, "seed of shuffling, validation split and dropout"),
-    "metrics": ParamInfo(_any, "names or torchmetrics objects; None: what suits the loss"),
-    "class_weights": ParamInfo(_any, "a weight for each class"),
-    "clip_norm": ParamInfo(_optional(floating), "clip the norm of the gradient"),
-    "clip_value": ParamInfo(_optional(floating), "clip each element of the gradient"),
-    "accumulation": ParamInfo(whole, "batches that are summed into one update"),
-    "schedule": ParamInfo(_any, "a learning-rate schedule's name, or a torch scheduler factory"),
-    "schedule_per": ParamInfo(text, "whether the schedule moves with each 'step' or 'epoch'"),
-    "warmup": ParamInfo(whole, "updates over which the learning rate rises from nothing"),
-    "precision": ParamInfo(text, "'float32', or 'bfloat16' for autocast"),
-    "patience": ParamInfo(_optional(whole), "epochs without improvement after which to stop"),
-    "monitor": ParamInfo(_optional(text), "the history column to watch for early stopping"),
-    "monitor_mode": ParamInfo(_optional(text), "'min' or 'max': which of its values are better"),
-    "min_delta": ParamInfo(floating, "the least change that counts as an improvement"),
-    "restore_best": ParamInfo(boolean, "keep the best epoch's weights after early stopping"),
-    "max_steps": ParamInfo(_optional(whole), "updates after which to stop"),
-    "max_seconds": ParamInfo(_optional(floating), "seconds of training after which to stop"),
-    "stop_on_nan": ParamInfo(boolean, "stop when the loss becomes NaN or infinite"),
-    "sync_batch_norm": ParamInfo(boolean, "let batch normalisation see the rows of all workers"),
-    "freeze": ParamInfo(_any, "layers that don't learn, as a list of names, or 'all but head'"),
-    "unfreeze_at": ParamInfo(_optional(whole), "the first epoch in which frozen layers learn too"),
-    "learning_rates": ParamInfo(_any, "learning rates of layers, as a dict by name"),
-    "cache_features": ParamInfo(boolean, "let frozen layers see each row once, not once an epoch"),
+_RECIPE_CONVERTERS: dict[str, Converter] = {
+    "loss": _any,
+    "optimizer": _any,
+    "optimizer_options": _any,
+    "learning_rate": floating,
+    "epochs": whole,
+    "batch_size": whole,
+    "shuffle": boolean,
+    "seed": whole,
+    "metrics": _any,
+    "class_weights": _any,
+    "clip_norm": _optional(floating),
+    "clip_value": _optional(floating),
+    "accumulation": whole,
+    "schedule": _any,
+    "schedule_per": text,
+    "warmup": whole,
+    "precision": text,
+    "patience": _optional(whole),
+    "monitor": _optional(text),
+    "monitor_mode": _optional(text),
+    "min_delta": floating,
+    "restore_best": boolean,
+    "max_steps": _optional(whole),
+    "max_seconds": _optional(floating),
+    "stop_on_nan": boolean,
+    "sync_batch_norm": boolean,
+    "freeze": _any,
+    "unfreeze_at": _optional(whole),
+    "learning_rates": _any,
+    "cache_features": boolean,
+}
+
+RECIPE_PARAMS = {
+    name: ParamInfo(convert, RECIPE_DOCS[name]) for name, convert in _RECIPE_CONVERTERS.items()
 }
 
 ESTIMATOR_PARAMS: dict[str, ParamInfo] = {

@@ -24,7 +24,7 @@ from farandole.training.job import (
 )
 from farandole.training.optimizers import check_splittable
 from farandole.training.progress import EventDispatcher, Observer, describe_row
-from farandole.training.recipe import Recipe
+from farandole.training.recipe import RECIPE_DOCS, Recipe
 from farandole.training.row_reports import UnusableRows
 from farandole.training.solvers import LBFGS, GradientDescent
 from farandole.training.summary import summary
@@ -34,6 +34,7 @@ __all__ = [
     "INTERRUPTED",
     "LBFGS",
     "LOSS_DIVERGED",
+    "RECIPE_DOCS",
     "UNFINISHED",
     "WEIGHTS_DIVERGED",
     "EpochEnded",

@@ -17,10 +17,46 @@ from farandole.arguments import (
 from farandole.errors import InputError
 from farandole.training import freezing, losses, metrics, optimizers, schedules, solvers
 
+RECIPE_DOCS = {
+    "loss": "a name, a torch loss, a callable, or a list with one for each label",
+    "optimizer": "a name, a torch.optim class, or a callable that takes the parameters",
+    "optimizer_options": "further arguments of the optimizer, as a dict",
+    "learning_rate": "the learning rate",
+    "epochs": "passes over the data",
+    "batch_size": "rows of one global batch, shared by all workers",
+    "shuffle": "whether every epoch has its own order; else that of the data is kept",
+    "seed": "seed of shuffling, validation split and dropout",
+    "metrics": "names or torchmetrics objects; None: what suits the loss",
+    "class_weights": "a weight for each class",
+    "clip_norm": "clip the norm of the gradient",
+    "clip_value": "clip each element of the gradient",
+    "accumulation": "batches that are summed into one update",
+    "schedule": "a learning-rate schedule's name, or a torch scheduler factory",
+    "schedule_per": "whether the schedule moves with each 'step' or 'epoch'",
+    "warmup": "updates over which the learning rate rises from nothing",
+    "precision": "'float32', or 'bfloat16' for autocast",
+    "patience": "epochs without improvement after which to stop",
+    "monitor": "the history column to watch for early stopping",
+    "monitor_mode": "'min' or 'max': which of its values are better",
+    "min_delta": "the least change that counts as an improvement",
+    "restore_best": "keep the best epoch's weights after early stopping",
+    "max_steps": "updates after which to stop",
+    "max_seconds": "seconds of training after which to stop",
+    "stop_on_nan": "stop when the loss becomes NaN or infinite",
+    "sync_batch_norm": "let batch normalisation see the rows of all workers",
+    "freeze": "layers that don't learn, by name, or 'all but head'",
+    "unfreeze_at": "the first epoch in which frozen layers learn too",
+    "learning_rates": "learning rates of layers, as a dict by name",
+    "cache_features": "let frozen layers see each row once, not once an epoch",
+}
+"""Each field of a `Recipe` in a line: the documentation of estimators' params, and of options."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How to train. Every field changes what happens, or raises.
+
+    `RECIPE_DOCS` says what each field is; below stands what a line can't say.
 
     >>> Recipe(epochs=5, learning_rate=0.1).check()
     >>> Recipe(epochs=0).check()
@@ -48,16 +84,14 @@ class Recipe:
     clip_norm: float | None = None
     clip_value: float | None = None
     accumulation: int = 1
-    """Batches that are summed into one update."""
     schedule: str | Callable[..., Any] | None = None
     """A name, or a callable that takes the optimizer and returns a torch scheduler."""
     schedule_per: str = "step"
     warmup: int = 0
-    """Updates over which the learning rate rises from nothing."""
     precision: str = "float32"
     """"bfloat16" runs the forward pass under autocast; weights keep their precision."""
     patience: int | None = None
-    """Epochs without improvement after which to stop; None: never."""
+    """None: never stop early."""
     monitor: str | None = None
     """The history column to watch; None: validation_loss, or train_loss without validation."""
     monitor_mode: str | None = None
@@ -70,7 +104,6 @@ class Recipe:
     """Of training, and of caching features before it."""
     stop_on_nan: bool = True
     sync_batch_norm: bool = False
-    """Let batch normalisation see the global batch, not only a worker's part of it."""
     freeze: str | Sequence[str] | None = None
     """Layers that don't learn, by name, in evaluation mode (no dropout, statistics stay); or
     "all but head": that is what the network's attribute `head` names, or its last layer."""

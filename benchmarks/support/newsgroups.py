@@ -7,12 +7,8 @@ import sys
 
 import numpy as np
 
-try:
-    from benchmarks import packages
-    from benchmarks.cifar import balanced
-except ImportError:  # a script of this folder, whose path has this folder in place of its parent
-    import packages  # type: ignore[no-redef]
-    from cifar import balanced  # type: ignore[no-redef]
+from . import packages
+from .cifar import balanced
 
 HEADER_LINES = 3
 

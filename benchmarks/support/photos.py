@@ -9,10 +9,7 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-try:
-    from benchmarks import packages
-except ImportError:  # a script of this folder, whose path has this folder in place of its parent
-    import packages  # type: ignore[no-redef]
+from . import packages
 
 LABELLED = re.compile(r"foolbox/data/(?P<name>\w+?)_\d\d_(?P<label>\d+)\.(jpg|png)")
 

