@@ -153,8 +153,8 @@ def train(strategy: Strategy, seed: int, epochs: int) -> dict[str, float]:
     storage = storage_for(network, columns, source.schema())
     job = TrainingJob(network, recipe, columns, source, storage, strategy, 0.2)
     outcome = work(job, world, load(job, world.rank, world.size, iter(())))
-    if outcome.refusal is not None:
-        raise outcome.refusal
+    if outcome.input_error is not None:
+        raise outcome.input_error
     found = {"sent": float(outcome.sent), "seconds": outcome.seconds["train"]}
     if world.is_leader:
         found["accuracy"] = outcome.progress.history[-1]["validation_accuracy"]

@@ -156,7 +156,7 @@ def smoke(python: Path, arguments: list[str]) -> list[str]:
     return failures
 
 
-def tried(version: str, sparks: list[str]) -> Iterator[Pair]:
+def test_pairs(version: str, sparks: list[str]) -> Iterator[Pair]:
     """All pairs of one Python."""
     FOLDER.mkdir(exist_ok=True)
     base = interpreter(version)
@@ -197,7 +197,7 @@ def main() -> int:
     chosen = parser.parse_args()
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for version in chosen.python:
-        for spark, pair in zip(chosen.spark, tried(version, chosen.spark), strict=True):
+        for spark, pair in zip(chosen.spark, test_pairs(version, chosen.spark), strict=True):
             print("\n".join([pair.row(), *pair.reasons()]), flush=True)
             known[f"{version} {spark}"] = asdict(pair)
             RESULTS.write_text(json.dumps(known, indent=1))

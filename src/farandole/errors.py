@@ -4,7 +4,7 @@ FarandoleError
 ├── InputError (ValueError)           an argument, a column or a value that can't be used
 ├── LaunchError (RuntimeError)        the workers could not be brought together
 │   ├── NotEnoughSlots                more workers than the engine has places for
-│   └── WorkerMissing                 a worker did not come to the meeting point in time
+│   └── WorkerMissing                 a worker did not join the rendezvous in time
 ├── WorkerFailed (RuntimeError)       a worker raised; carries its rank and its traceback
 ├── PeerLost (RuntimeError)           a worker that others waited for has gone, or doesn't come
 ├── TrainingDiverged (ArithmeticError) the loss became NaN or infinite
@@ -60,7 +60,7 @@ class NotEnoughSlots(LaunchError):
 
 
 class WorkerMissing(LaunchError):
-    """Some workers did not come to the meeting point in time."""
+    """Some workers did not join the rendezvous in time."""
 
     def __init__(self, ranks: Sequence[int], seconds: float) -> None:
         super().__init__(tuple(ranks), seconds)

@@ -56,7 +56,7 @@ def _left(groups: Path, own: Path) -> Iterator[float]:
 
 
 def _cached(folder: Path, name: str) -> int:
-    """Files that the kernel keeps in memory, and lets go of when somebody needs it."""
+    """Files that the kernel keeps in memory, and releases when a process needs it."""
     lines = (line.split() for line in _text(folder / "memory.stat").splitlines())
     return next((int(pair[1]) for pair in lines if pair[0] == name), 0)
 

@@ -1,4 +1,4 @@
-"""World: what a worker knows about the ring it stands in."""
+"""World: what a worker knows about its process group."""
 
 from __future__ import annotations
 

@@ -17,6 +17,6 @@ def test_what_is_sent_is_what_one_counts_by_hand(servers: int) -> None:
 
 def test_the_ring_stays_below_the_line_that_the_caption_names() -> None:
     frame = traffic_frame(1, 1_000_000)
-    assert "nobody sends more than 2K, twice the gradient of 4 MB" in frame.caption
+    assert "no worker sends more than 2K, twice the gradient of 4 MB" in frame.caption
     assert "2K = 8 MB" in frame.drawing.svg()
     assert all(ring < 2_000_000 for _, _, ring in traffic(1, 1_000_000))

@@ -35,8 +35,8 @@ def train_digits(strategy: Strategy, world: World, **recipe: Any) -> Outcome:
     storage = storage_for(network, columns, source.schema())
     job = TrainingJob(network, chosen, columns, source, storage, strategy, 0.2)
     outcome = work(job, world, load(job, world.rank, world.size, iter(())))
-    if outcome.refusal is not None:
-        raise outcome.refusal
+    if outcome.input_error is not None:
+        raise outcome.input_error
     return outcome
 
 

@@ -77,7 +77,7 @@ def _check_meetings(world: World) -> None:
     assert _is_common(network)
     assert sync.sent == 3 * outer
     sync.end_epoch(3)
-    assert sync.sent == 3 * outer, "nobody has moved"
+    assert sync.sent == 3 * outer, "no worker has made a step"
 
 
 def _check_stop_flags(world: World) -> None:

@@ -162,6 +162,6 @@ def trained(name: str, strategy: Strategy, world: World) -> Outcome:
         network, Recipe(**options), columns, source, storage, strategy, validation, subject.trace
     )
     outcome = work(job, world, load(job, world.rank, world.size, iter(())))
-    if outcome.refusal is not None:
-        raise outcome.refusal
+    if outcome.input_error is not None:
+        raise outcome.input_error
     return outcome

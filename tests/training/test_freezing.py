@@ -67,7 +67,7 @@ def test_weight_decay_and_momentum_are_for_what_learns() -> None:
 
 
 def test_everything_learns_from_an_epoch_on() -> None:
-    """The head keeps its moments, the body gets its own only then; statistics stay at rest."""
+    """The head keeps its moments, the body gets its own only then; statistics stay as they are."""
     network = Backbone(dropout=0)
 
     def thaw(trained: Any, optimizer: torch.optim.Optimizer, epoch: int) -> list[str] | None:

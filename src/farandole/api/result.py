@@ -84,8 +84,8 @@ def assemble(
 ) -> TrainingResult:
     """Put together the outcomes of all workers; rank 0 has the network."""
     leader = outcomes[0]
-    if leader.refusal is not None:
-        raise leader.refusal
+    if leader.input_error is not None:
+        raise leader.input_error
     progress = leader.progress
     if progress.reason == INTERRUPTED and not progress.history:
         raise KeyboardInterrupt

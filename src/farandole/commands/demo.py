@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Dataset:
     """A data set and how to learn it."""
 
     name: str
@@ -33,9 +33,9 @@ class Lesson:
     learning_rate: float
 
 
-LESSONS = (
-    Lesson("iris", "150 flowers, 4 measurements, 3 species", 16, 40, 16, 0.01),
-    Lesson("digits", "1,797 handwritten digits, 8×8 pixels", 128, 25, 64, 0.003),
+DATASETS = (
+    Dataset("iris", "150 flowers, 4 measurements, 3 species", 16, 40, 16, 0.01),
+    Dataset("digits", "1,797 handwritten digits, 8×8 pixels", 128, 25, 64, 0.003),
 )
 
 
@@ -70,10 +70,10 @@ def run_demo(folder: Path, workers: int = 2) -> Path:
     session = _spark.local_session("farandole-demo", workers)
     console.print(f"Spark {session.version} is up after {time.perf_counter() - start:.1f} s\n")
     models = {}
-    for lesson in LESSONS:
-        console.print(f"[bold]{lesson.name}[/bold]: {lesson.about}")
-        frame = load_frame(session, lesson.name)
-        models[lesson.name] = fit(lesson, frame, workers)
+    for dataset in DATASETS:
+        console.print(f"[bold]{dataset.name}[/bold]: {dataset.about}")
+        frame = load_frame(session, dataset.name)
+        models[dataset.name] = fit(dataset, frame, workers)
         console.print()
     console.print(closing_table(models))
     query(session, models["digits"], load_frame(session, "digits"), folder / "digits", console)
@@ -99,7 +99,7 @@ def load_frame(session: SparkSession, name: str) -> DataFrame:
     return session.createDataFrame(table)
 
 
-def fit(lesson: Lesson, frame: DataFrame, workers: int) -> TorchModel:
+def fit(dataset: Dataset, frame: DataFrame, workers: int) -> TorchModel:
     """A multilayer perceptron, on all workers."""
     import torch
     from torch import nn
@@ -107,16 +107,16 @@ def fit(lesson: Lesson, frame: DataFrame, workers: int) -> TorchModel:
     from farandole.spark import TorchEstimator
 
     torch.manual_seed(0)
-    inputs, outputs = {"iris": (4, 3), "digits": (64, 10)}[lesson.name]
+    inputs, outputs = {"iris": (4, 3), "digits": (64, 10)}[dataset.name]
     network = nn.Sequential(
-        nn.Linear(inputs, lesson.hidden), nn.ReLU(), nn.Linear(lesson.hidden, outputs)
+        nn.Linear(inputs, dataset.hidden), nn.ReLU(), nn.Linear(dataset.hidden, outputs)
     )
     return TorchEstimator(
         network=network,
         loss="cross_entropy",
-        epochs=lesson.epochs,
-        batchSize=lesson.batch_size,
-        learningRate=lesson.learning_rate,
+        epochs=dataset.epochs,
+        batchSize=dataset.batch_size,
+        learningRate=dataset.learning_rate,
         numWorkers=workers,
         validationFraction=0.2,
         seed=7,

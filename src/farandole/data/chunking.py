@@ -46,7 +46,7 @@ def chunk_rows(columns: Sequence[RowSizes], max_rows: int) -> Iterator[slice]:
     """
     start, rows = 0, len(columns[0].sizes)
     while start < rows:
-        tried = slice(start, min(start + max_rows, rows))
-        count = max(1, min(column.rows_that_fit(tried) for column in columns))
+        candidate = slice(start, min(start + max_rows, rows))
+        count = max(1, min(column.rows_that_fit(candidate) for column in columns))
         yield slice(start, start + count)
         start += count

@@ -1,4 +1,4 @@
-"""A step of a schedule, drawn and printed: what everybody has, and what was sent."""
+"""A step of a schedule, drawn and printed: what all workers have, and what was sent."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def draw_grid(
     *,
     beside: str = "sent",
 ) -> Drawing:
-    """Draw what everybody has after a step, and the step.
+    """Draw what all workers have after a step, and the step.
 
     Args:
-        held: what everybody has.
+        held: what all workers have.
         step: what was sent, always to the neighbour on the right; None: nothing yet.
         words: says what is in a chunk.
         below: what to write under each worker.
@@ -108,7 +108,7 @@ def _draw_arrow(
 
 
 def chunk_table(held: PartialSums, words: Words) -> Table:
-    """What everybody has: a row a worker, a column a chunk."""
+    """What all workers have: a row a worker, a column a chunk."""
     rows = []
     for worker, chunks in enumerate(held):
         cells = [words(chunk, parts) or "–" for chunk, parts in enumerate(chunks)]

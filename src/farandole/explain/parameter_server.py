@@ -1,4 +1,4 @@
-"""explain parameter-server: everybody pushes, the server adds, everybody pulls."""
+"""explain parameter-server: all workers push, the server adds, all workers pull."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _phase(schedule: Schedule, step: Step | None) -> str:
     if step is None:
         return "Start"
     server = "the server" if schedule.chunks == 1 else "each server"
-    return f"Push: everybody to {server}" if step.adds else f"Pull: {server} to everybody"
+    return f"Push: all workers to {server}" if step.adds else f"Pull: {server} to all workers"
 
 
 def _caption(schedule: Schedule, step: Step | None, values: int) -> str:
@@ -93,7 +93,9 @@ def _caption(schedule: Schedule, step: Step | None, values: int) -> str:
         return (
             f"{count} transfers of {each} come in at {server}, through one link. It adds them up."
         )
-    return f"{count} transfers of {each} leave {server}, through one link. Everybody has the sum."
+    return (
+        f"{count} transfers of {each} leave {server}, through one link. All workers have the sum."
+    )
 
 
 def _names(servers: int) -> str:
@@ -227,6 +229,6 @@ def _traffic_caption(servers: int, values: int) -> str:
     split = "" if servers == 1 else f" {servers} servers share it, and it grows all the same."
     return (
         "A server sends (and receives) more with every worker: its link sets the pace."
-        f"{split} In a ring nobody sends more than 2K, twice the gradient of {megabytes(values)}, "
-        "however many they are."
+        f"{split} In a ring no worker sends more than 2K, twice the gradient of "
+        f"{megabytes(values)}, however many they are."
     )

@@ -47,8 +47,8 @@ def explain_pipeline(
     check_drawable("micro_batches", micro_batches, 1, min(16, _PASSES - stages))
     check_choice("schedule", schedule, SCHEDULES)
     timeline = run_pipeline(stages, micro_batches, schedule)
-    moments = [0, *sorted({timed.end for timed in timeline.actions})]
-    frames = [_frame(timeline, time, schedule) for time in moments]
+    times = [0, *sorted({timed.end for timed in timeline.actions})]
+    frames = [_frame(timeline, time, schedule) for time in times]
     together = " at once" if schedule == "naive" else ""
     title = f"{_NAMES[schedule]}: {stages} stages, {micro_batches} micro-batches{together}"
     write_page(path, title, frames, seconds=0.8)
@@ -196,8 +196,8 @@ class Timeline:
 
     def bubbles(self, stage: int) -> list[tuple[int, int]]:
         """When a stage has nothing to do."""
-        moments = [(timed.start, timed.end) for timed in self.actions if timed.stage == stage]
-        starts, ends = zip(*sorted(moments), strict=True)
+        times = [(timed.start, timed.end) for timed in self.actions if timed.stage == stage]
+        starts, ends = zip(*sorted(times), strict=True)
         gaps = zip((0, *ends), (*starts, self.end), strict=True)
         return [(start, end) for start, end in gaps if start < end]
 

@@ -46,7 +46,7 @@ def explain_ring(path: Path, *, workers: int = 5, values: int = 1_000_000) -> No
 def ring_frames(
     schedule: Schedule, history: list[tuple[Step | None, PartialSums]], values: int
 ) -> list[Frame]:
-    """Draw what everybody has at first and after each step."""
+    """Draw what all workers have at first and after each step."""
     frames = []
     sent = np.zeros(schedule.workers, np.int64)
     for number, (step, held) in enumerate(history):
@@ -74,7 +74,7 @@ def _caption(number: int, held: PartialSums, values: int, sent: list[int]) -> st
         name = "a1 is worker 1's chunk a" if workers <= 5 else short
         return (
             f"Each of {workers} workers has its own gradient of {values:,} values, cut into "
-            f"{workers} chunks: {name}. Everybody needs the sum."
+            f"{workers} chunks: {name}. All workers need the sum."
         )
     if number < workers - 1:
         return (
@@ -82,11 +82,13 @@ def _caption(number: int, held: PartialSums, values: int, sent: list[int]) -> st
             "left. The last one's neighbour is the first."
         )
     if number == workers - 1:
-        return f"Every chunk is finished somewhere: {_finished(held)}. Nobody had to send it all."
+        return (
+            f"Every chunk is finished somewhere: {_finished(held)}. No worker had to send it all."
+        )
     if number < 2 * workers - 2:
         return "The finished chunks go round: each worker passes on what it got last."
     return (
-        f"Everybody has the whole sum. Each worker has sent 2(N−1)·K/N values: here "
+        f"All workers have the whole sum. Each worker has sent 2(N−1)·K/N values: here "
         f"{_range(sent)} of K = {values:,}, less than 2K however many workers there are."
     )
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 Scene = tuple[str, str, Step | None, PartialSums, Words]
-"""A phase, what happens in words, the step, what everybody has after it, and how to call it."""
+"""A phase, what happens in words, the step, what all workers have after it, and how to call it."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _scenes(workers: int) -> Iterator[Scene]:
     shards = finished_parts(summed)  # who ends with which sum keeps those parameters as well
     yield (
         "One layer: its parameters are in shards",
-        "Nobody has the whole layer: worker 1 keeps chunk b, worker 2 the next one, and so on.",
+        "No worker has the whole layer: worker 1 keeps chunk b, worker 2 the next one, and so on.",
         None, shards, _parameters,
     )  # fmt: skip
     for number, (step, held) in enumerate(simulate(gather, shards), 1):
@@ -107,7 +107,7 @@ def _scenes(workers: int) -> Iterator[Scene]:
         )
         yield f"All-gather, step {number} of {workers - 1}", words, step, held, _parameters
     yield (
-        "Backward pass: everybody has a gradient of its own",
+        "Backward pass: every worker has a gradient of its own",
         "With the whole layer each worker computes, on its own rows; then it drops the "
         "parameters that are not its own. a1 is worker 1's gradient of chunk a.",
         None, own_parts(scatter), as_sum(workers),

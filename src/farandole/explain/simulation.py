@@ -1,4 +1,4 @@
-"""A schedule, simulated: whose parts are in each worker's chunks, and what everybody sends.
+"""A schedule, simulated: whose parts are in each worker's chunks, and what all workers send.
 
 No numbers are added here. A chunk is the set of workers whose parts went into it.
 """
@@ -20,20 +20,20 @@ Words = Callable[[int, frozenset[int]], str]
 
 
 def own_parts(schedule: Schedule) -> PartialSums:
-    """Everybody has a part of every chunk: what a sum begins with."""
+    """Every worker has a part of every chunk: what a sum begins with."""
     return tuple((frozenset([worker]),) * schedule.chunks for worker in range(schedule.workers))
 
 
 def finished_parts(held: PartialSums) -> PartialSums:
-    """Leave to each worker only the chunks that have everybody's parts in them."""
-    everybody = frozenset(range(len(held)))
+    """Leave to each worker only the chunks that have all workers' parts in them."""
+    all_workers = frozenset(range(len(held)))
     return tuple(
-        tuple(chunk if chunk == everybody else frozenset() for chunk in chunks) for chunks in held
+        tuple(chunk if chunk == all_workers else frozenset() for chunk in chunks) for chunks in held
     )
 
 
 def simulate(schedule: Schedule, start: PartialSums) -> Iterator[tuple[Step, PartialSums]]:
-    """Each step of a schedule, and what everybody has after it.
+    """Each step of a schedule, and what all workers have after it.
 
     >>> from farandole.parallel.schedules import ring
     >>> schedule = ring(3)

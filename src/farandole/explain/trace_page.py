@@ -58,18 +58,20 @@ def explain_trace(
         steps: which ones to draw, from 1: "5", or "5-8". By default the first ten.
     """
     run = read_trace(trace)
-    moments = run.steps()
-    first, last = _chosen(steps, len(moments))
-    frames = _frames(run, moments, first, last)
+    times = run.steps()
+    first, last = _chosen(steps, len(times))
+    frames = _frames(run, times, first, last)
     title = f"A recorded run: {run.strategy}, {len(run.workers)} workers"
     write_page(path, title, frames, seconds=3)
     console = terminal.console()
-    console.print(f"{title}, {len(moments)} steps, {run.end:.3g} s", style="bold")
-    start, end = moments[first - 1][0], moments[last - 1][1]
+    console.print(f"{title}, {len(times)} steps, {run.end:.3g} s", style="bold")
+    start, end = times[first - 1][0], times[last - 1][1]
     which = f"step {first}" if first == last else f"steps {first} to {last}"
     console.print(f"Shares of the time of {which}:")
     console.print(_table(run, start, end))
-    console.print("What is not recorded is rest: reading rows, or a stage that waits for another.")
+    console.print(
+        "What is not recorded is idle time: reading rows, or a stage that waits for another."
+    )
 
 
 def _chosen(steps: str | int | None, count: int) -> tuple[int, int]:
@@ -89,13 +91,13 @@ def _chosen(steps: str | int | None, count: int) -> tuple[int, int]:
 
 
 def _frames(
-    run: RecordedRun, moments: list[tuple[float, float]], first: int, last: int
+    run: RecordedRun, times: list[tuple[float, float]], first: int, last: int
 ) -> list[Frame]:
-    windows = [(f"Step {number} of {len(moments)}", moments[number - 1])
+    windows = [(f"Step {number} of {len(times)}", times[number - 1])
                for number in range(first, last + 1)]  # fmt: skip
     if last > first:
-        together = (moments[first - 1][0], moments[last - 1][1])
-        windows.insert(0, (f"Steps {first} to {last} of {len(moments)}", together))
+        together = (times[first - 1][0], times[last - 1][1])
+        windows.insert(0, (f"Steps {first} to {last} of {len(times)}", together))
     return [
         Frame(phase, draw_lanes(run, *window, phase), _caption(run, *window))
         for phase, window in windows
@@ -125,7 +127,7 @@ def _table(run: RecordedRun, start: float, end: float) -> object:
 
 
 def draw_lanes(run: RecordedRun, start: float, end: float, label: str) -> Drawing:
-    """Draw what every worker did between two moments.
+    """Draw what every worker did between two times.
 
     Args:
         run: of the run.

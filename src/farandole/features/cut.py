@@ -152,11 +152,11 @@ def num_features(
     one_size = certain or isinstance(cut.network, ImageNetwork)
     if cut.pooling == "flatten" and not one_size:
         return None  # depends on the sizes of the rows to come
-    tried = copy.deepcopy(cut).eval()
+    copied = copy.deepcopy(cut).eval()
     for row in guess_inputs(cut.network, input_shape, signature):
         try:
             with torch.inference_mode():
-                return int(tried(*row).shape[1])
+                return int(copied(*row).shape[1])
         except Exception as error:  # whatever a network raises for a row that it doesn't take
             if certain and isinstance(error, InputError):
                 raise

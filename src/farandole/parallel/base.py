@@ -167,7 +167,7 @@ class Synchronizer(ABC):
         return {name: tensor.detach().cpu() for name, tensor in whole.state_dict().items()}
 
     def close(self) -> None:  # noqa: B027 - most need not
-        """Let go of whatever was taken for this."""
+        """Release whatever was taken for this."""
 
 
 def trainable(network: nn.Module) -> list[nn.Parameter]:
@@ -198,7 +198,7 @@ def broadcast_state(network: nn.Module, world: World) -> None:
 def average_buffers(
     network: nn.Module, world: World, rows: int, group: dist.ProcessGroup | None = None
 ) -> None:
-    """Average floating-point buffers by rows; of counters, everybody takes the highest."""
+    """Average floating-point buffers by rows; of counters, all workers take the highest."""
     training = [module for module in network.modules() if module.training]
     buffers = list(dict.fromkeys(b for module in training for b in module.buffers(recurse=False)))
     if world.size == 1 or not buffers:

@@ -31,7 +31,7 @@ class LocalSGD:
 
     Each worker takes `every` steps with the mean gradient of its own rows. Then comes an outer
     step: the mean of all changes, by rows, is a gradient for the common parameters, which move by
-    an SGD of their own, and everybody goes on from there. With the default settings that is to
+    an SGD of their own, and all workers go on from there. With the default settings that is to
     average parameters. The state of the inner optimizer stays with its worker. Epochs end with an
     outer step, too.
 
@@ -122,7 +122,7 @@ class OuterSteps(Synchronizer):
         self._summation = TorchSummation(world.size)
         self._common: dict[nn.Parameter, nn.Parameter] = {}
         self._updates = 0  # since the last outer step
-        self._mine = self._seen = self._seen_by_all = 0.0  # weight: now, since then, of everybody
+        self._mine = self._seen = self._seen_by_all = 0.0  # weight: now, since then, of all workers
         self._waiting = Totals(0.0, 0.0)
         self.update_trainable()
 
@@ -179,7 +179,7 @@ class OuterSteps(Synchronizer):
             self._outer_step()
 
     def end_epoch(self, rows: int) -> None:
-        """Meet, if anybody has moved since the last time; average running statistics."""
+        """Average parameters if any worker has made a step; average running statistics."""
         if self._updates:
             self._share(0.0, 0.0)
             self._outer_step()
@@ -214,7 +214,7 @@ class OuterSteps(Synchronizer):
         """One step of the outer optimizer, the same on all workers, who go on from there."""
         assert self._outer is not None
         self._updates = 0
-        if not self._seen_by_all:  # nobody has moved, and momentum alone is no reason to
+        if not self._seen_by_all:  # no worker has made a step; momentum alone is no reason to
             return
         share = self._seen / self._seen_by_all
         with span("sum"), torch.no_grad():

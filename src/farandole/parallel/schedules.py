@@ -56,7 +56,7 @@ class Schedule:
 
         >>> ring(5).sent(10).tolist()  # 2 (N - 1) K / N
         [16, 16, 16, 16, 16]
-        >>> parameter_server(5).sent(10).tolist()  # the server has to answer everybody
+        >>> parameter_server(5).sent(10).tolist()  # the server has to answer all workers
         [40, 10, 10, 10, 10]
         """
         lengths = np.array([end - start for start, end in self.bounds(size)])
@@ -101,7 +101,7 @@ def ring(workers: int) -> Schedule:
 
 
 def parameter_server(workers: int, servers: int = 1) -> Schedule:
-    """Everybody sends chunk s to the server s, which adds them up and sends the sum back.
+    """Every worker sends chunk s to the server s, which adds them up and sends the sum back.
 
     Servers are the first workers: what one of them has itself, it need not send.
 

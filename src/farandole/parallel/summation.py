@@ -37,7 +37,7 @@ class Summation(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of memory, connections and processes."""
+        """Release memory, connections and processes."""
         ...
 
 
@@ -129,7 +129,7 @@ class ScheduledSummation:
             self._carry_out(step, chunks)
 
     def close(self) -> None:
-        """Let go of the memory that chunks arrive in, and of the group."""
+        """Release the memory that chunks arrive in, and the group."""
         self._scratch.clear()
         self._group = None
 
@@ -140,15 +140,15 @@ class ScheduledSummation:
         targets = [chunks[transfer.chunk] for transfer in receives]
         if step.adds:
             targets = self._scratch_for(targets)
-        arriving = [self._receive(*pair) for pair in zip(receives, targets, strict=True)]
-        leaving = [self._send(transfer, chunks[transfer.chunk]) for transfer in sends]
+        receives_pending = [self._receive(*pair) for pair in zip(receives, targets, strict=True)]
+        sends_pending = [self._send(transfer, chunks[transfer.chunk]) for transfer in sends]
         # One after the other, whoever comes first: the order of a sum decides its last bits.
-        for transfer, target, work in zip(receives, targets, arriving, strict=True):
+        for transfer, target, work in zip(receives, targets, receives_pending, strict=True):
             with span("wait", f"chunk {transfer.chunk} from {transfer.peer}"):
                 work.wait()
             if step.adds:
                 chunks[transfer.chunk].add_(target)
-        for transfer, work in zip(sends, leaving, strict=True):
+        for transfer, work in zip(sends, sends_pending, strict=True):
             with span("send", f"chunk {transfer.chunk} to {transfer.peer}"):
                 work.wait()
 

@@ -14,7 +14,7 @@ _ROUNDS, _FIRST = 4, 1
 def asynchronous_step(
     seconds: float, nbytes: float, workers: int, cluster: Cluster, servers: int = 1
 ) -> float:
-    """Seconds between two steps of a worker that waits for nobody but servers.
+    """Seconds between two steps of a worker that waits for servers only.
 
     A worker computes, pushes to each server its part of the gradients, and gets that part of the
     parameters back. Servers live beside the first workers. Each host's link in and its link out
@@ -63,7 +63,7 @@ class _Workers:
         self._number = 0
 
     def run(self) -> float:
-        """Go on until everybody has made all rounds."""
+        """Go on until all workers have made all rounds."""
         for worker in range(self._workers):
             self._push(float(self._computing[0, worker]), worker)
         while self._events:

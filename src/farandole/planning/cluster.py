@@ -62,7 +62,7 @@ class Cluster:
         return replace(self, jitter=0.0, mtbf=None, device="cpu")
 
     def lost(self, workers: int) -> float:
-        """The share of all time that failures cost, if each one stops everybody; at most 1.
+        """The share of all time that failures cost, if each one stops all workers; at most 1.
 
         >>> round(Cluster(bandwidth=1e9, mtbf=1000 * 3600.0).lost(100), 3)
         0.034

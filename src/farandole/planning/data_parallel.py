@@ -108,11 +108,13 @@ def asynchronous_servers_cost(scenario: Scenario) -> StepCost:
 
 def local_steps(scenario: Scenario) -> StepCost:
     """Workers sum every few steps, so that lateness averages out between."""
-    late = straggler_factor(scenario.workers, scenario.cluster.jitter / scenario.local_steps**0.5)
+    straggler = straggler_factor(
+        scenario.workers, scenario.cluster.jitter / scenario.local_steps**0.5
+    )
     outer_step = scenario.ring.whole(scenario.gradients) / scenario.local_steps
     sent = scenario.ring.sent * scenario.gradients / scenario.local_steps
     return StepCost(
-        scenario.profile.seconds * late + outer_step, sent, scenario.held + scenario.gradients
+        scenario.profile.seconds * straggler + outer_step, sent, scenario.held + scenario.gradients
     )
 
 
@@ -149,7 +151,7 @@ def _two_buckets(scenario: Scenario) -> int:
 
 
 def overlapped_sum(
-    profile: Profile, buckets: Sequence[Bucket], one: TimeByBytes, width: float, late: float
+    profile: Profile, buckets: Sequence[Bucket], one: TimeByBytes, width: float, straggler: float
 ) -> float:
     """Seconds from the start of a step until the last bucket is summed.
 
@@ -161,17 +163,17 @@ def overlapped_sum(
         buckets: in the order of the backward pass.
         one: how long a sum takes, by bytes.
         width: bytes of a value.
-        late: how much longer the slowest worker takes for everything.
+        straggler: how much longer the slowest worker takes for everything.
     """
     end = 0.0
     for bucket in buckets:
-        there = (profile.forward + bucket.ready) * late
+        there = (profile.forward + bucket.ready) * straggler
         end = max(end, there) + one(bucket.values * width)
-    return max(end, (profile.forward + profile.backward) * late)
+    return max(end, (profile.forward + profile.backward) * straggler)
 
 
 def overlapped_gather(
-    buckets: Sequence[Bucket], by: CollectiveCost, width: float, late: float, *, again: bool
+    buckets: Sequence[Bucket], by: CollectiveCost, width: float, straggler: float, *, again: bool
 ) -> float:
     """Seconds of the passes in which parameters are gathered and gradients split: FSDP.
 
@@ -181,16 +183,16 @@ def overlapped_gather(
 
     Args:
         buckets: in the order of the backward pass.
-        by: how long gathering and parting take.
+        by: how long all-gather and reduce-scatter take.
         width: bytes of a value.
-        late: how much longer the slowest worker takes for everything.
+        straggler: how much longer the slowest worker takes for everything.
         again: whether parameters are freed, and gathered for the backward pass too (stage 3).
     """
     link = began = done = 0.0
     for bucket in reversed(buckets):
         link = max(link, began) + by.gather(bucket.values * width)
         began = max(done, link)
-        done = began + bucket.forward * late
+        done = began + bucket.forward * straggler
     before: Bucket | None = None
     for bucket in buckets:
         arrived = done
@@ -199,5 +201,5 @@ def overlapped_gather(
         began = max(done, arrived)
         if before is not None:  # its gradients leave while this bucket's pass runs
             link = max(link, done) + by.reduce(before.values * width)
-        done, before = began + bucket.backward * late, bucket
+        done, before = began + bucket.backward * straggler, bucket
     return max(link, done) + (by.reduce(before.values * width) if before else 0.0)

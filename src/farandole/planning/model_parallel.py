@@ -37,9 +37,11 @@ def stages_of_hybrid(scenario: Scenario) -> int:
 
 def _pipeline_cost(scenario: Scenario, stages: list[Stage], kind: str, count: int) -> StepCost:
     share = len(stages) / count
-    late = straggler_factor(len(stages), scenario.cluster.jitter)
+    straggler = straggler_factor(len(stages), scenario.cluster.jitter)
     cluster = scenario.cluster
-    seconds = pipeline_seconds(stages, cluster, micro_batches=count, share=share, kind=kind) * late
+    seconds = (
+        pipeline_seconds(stages, cluster, micro_batches=count, share=share, kind=kind) * straggler
+    )
     most = max(stage.parameters for stage in stages)
     seconds += scenario.profile.optimizer * most / scenario.profile.parameters
     # A stage sends its outputs forward, and gradients of the same size back.
@@ -63,13 +65,15 @@ def hybrid(scenario: Scenario) -> StepCost | None:
         return None
     stages = stages_of(scenario.profile, count)
     one = _pipeline_cost(scenario, stages, "1f1b", micro_batches)
-    late = scenario.straggler / straggler_factor(count, scenario.cluster.jitter)
+    straggler = scenario.straggler / straggler_factor(count, scenario.cluster.jitter)
     # One ring for each stage, all at the same time: the rings of a host share its link.
     shared = min(count, scenario.cluster.per_host)
     lane = replace(scenario.cluster, bandwidth=scenario.cluster.bandwidth / shared, per_host=1)
     by = ring_collective(replicas, lane)
     nbytes = max(stage.parameters for stage in stages) * scenario.width
-    return StepCost(one.seconds * late + by.whole(nbytes), one.sent + by.sent * nbytes, one.memory)
+    return StepCost(
+        one.seconds * straggler + by.whole(nbytes), one.sent + by.sent * nbytes, one.memory
+    )
 
 
 @dataclass(frozen=True)

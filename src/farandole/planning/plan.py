@@ -188,7 +188,7 @@ def _rows(
         if (reason := reason_refused(name, scenario)) is not None:
             refused.setdefault(name, reason)
             continue
-        # A worker that waits for nobody stops nobody when it fails.
+        # A worker that waits for no other stops no other when it fails.
         lost = scenario.cluster.lost(1 if name == "asynchronous" else scenario.workers)
         row = {
             "strategy": name,

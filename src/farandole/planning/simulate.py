@@ -106,7 +106,7 @@ def hierarchical_collective(workers: int, cluster: Cluster) -> CollectiveCost:
 
 
 def swap_seconds(workers: int, cluster: Cluster, nbytes: float) -> float:
-    """Until everybody has its own share of what each other worker has (all-to-all).
+    """Until every worker has its own share of what each other worker has (all-to-all).
 
     All of a host's workers send to all others at once, so its link is what counts.
 
@@ -135,7 +135,7 @@ def _servers(
 
 
 def shared_memory(workers: int) -> Schedule:
-    """Workers of one host: each reads its share of everybody's values, then copies all sums.
+    """Workers of one host: each reads its share of all workers' values, then copies all sums.
 
     Either way that is the whole tensor once, which goes from memory to memory and to nobody else.
 

@@ -65,7 +65,7 @@ class ResNet(ImageNetwork):
             self.relu = nn.ReLU()
             self.maxpool = nn.MaxPool2d(3, 2, 1)
             self.layer1, self.layer2, self.layer3, self.layer4 = (
-                stage(before, width, after, count, stride, bottleneck)
+                residual_layer(before, width, after, count, stride, bottleneck)
                 for (before, after), width, count, stride in zip(
                     pairwise(grown), WIDTHS, counts, (1, 2, 2, 2), strict=True
                 )
@@ -82,12 +82,12 @@ class ResNet(ImageNetwork):
         return found
 
 
-def stage(
+def residual_layer(
     before: int, width: int, after: int, count: int, stride: int, bottleneck: bool
 ) -> nn.Sequential:
     """Make blocks that work at the same resolution; the first of them brings it there.
 
-    >>> len(stage(64, 128, 128, count=2, stride=2, bottleneck=False))
+    >>> len(residual_layer(64, 128, 128, count=2, stride=2, bottleneck=False))
     2
     """
     kind = Bottleneck if bottleneck else Block

@@ -28,7 +28,7 @@ def check_all(strategy: Strategy) -> list[str]:
 
 
 def check_start(strategy: Strategy, world: World) -> None:
-    """Everybody starts from rank 0's parameters and buffers."""
+    """All workers start from rank 0's parameters and buffers."""
     torch.manual_seed(100 + world.rank)
     network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     network.get_buffer("1.running_mean").fill_(float(world.rank))
@@ -66,7 +66,7 @@ def check_gradients(strategy: Strategy, world: World) -> None:
 
 
 def check_no_rows(strategy: Strategy, world: World) -> None:
-    """An update that nobody has rows for divides by nothing."""
+    """An update that no worker has rows for divides by nothing."""
     network = _network((torch.float32,))
     sync = strategy.attach(network, world)
     sync.zero_grad()
@@ -111,7 +111,7 @@ def check_buffers(strategy: Strategy, world: World) -> None:
     network.eval()
     mean.fill_(float(world.rank))
     sync.end_epoch(rows)
-    assert mean.eq(world.rank).all(), "a module at rest keeps what it has"
+    assert mean.eq(world.rank).all(), "a module in evaluation mode keeps what it has"
 
 
 def check_frozen(strategy: Strategy, world: World) -> None:

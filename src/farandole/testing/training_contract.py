@@ -1,7 +1,7 @@
 """What training has to give, whatever the strategy: what one process gives that works alone.
 
 Each check is called on every worker of a ring, like those of `strategy_contract`. It trains for
-some seeded steps through the same code as `farandole.train`, in the ring it stands in, and compares
+some seeded steps through the same code as `farandole.train`, in its process group, and compares
 parameters and history with those of one worker that has all rows.
 """
 
@@ -71,8 +71,8 @@ def train_here(strategy: Strategy, world: World, case: Case, network: nn.Module)
     storage = storage_for(twin, columns, source.schema())
     job = TrainingJob(twin, recipe, columns, source, storage, strategy, case.validation)
     outcome = work(job, world, load(job, world.rank, world.size, iter(())))
-    if outcome.refusal is not None:
-        raise outcome.refusal
+    if outcome.input_error is not None:
+        raise outcome.input_error
     return outcome
 
 

@@ -15,7 +15,7 @@ from farandole.training import events
 from farandole.training.context import Clock, TrainingContext
 from farandole.training.early_stopping import BestWeights
 from farandole.training.freezing import Freeze, frozen_layers
-from farandole.training.job import INTERRUPTED, LOSS_DIVERGED, TIME_UP, Progress
+from farandole.training.job import INTERRUPTED, LOSS_DIVERGED, TIME_UP, LoopState
 from farandole.training.solvers import Iterate, Solver
 
 _CHUNK = 1024
@@ -43,9 +43,9 @@ class FullBatchLoop:
         self._evaluations = 0
         self._since = 0.0
 
-    def run(self) -> Progress:
+    def run(self) -> LoopState:
         """The solver's iterations, or as many as there is reason for."""
-        progress = Progress()
+        progress = LoopState()
         start = torch.cat([p.detach().double().reshape(-1).cpu() for p in self._parameters])
         last = Iterate(0, start, math.nan)
         try:
@@ -64,7 +64,7 @@ class FullBatchLoop:
             progress.reason = str(stop)
         return self._finished(last, progress)
 
-    def _finished(self, last: Iterate, progress: Progress) -> Progress:
+    def _finished(self, last: Iterate, progress: LoopState) -> LoopState:
         if progress.reason == LOSS_DIVERGED:
             if not self._best.restore():
                 raise TrainingDiverged(
@@ -77,7 +77,7 @@ class FullBatchLoop:
         self._best.restore_best()
         return progress
 
-    def _end_iteration(self, iterate: Iterate, progress: Progress) -> None:
+    def _end_iteration(self, iterate: Iterate, progress: LoopState) -> None:
         row = {"epoch": float(iterate.number), **self.context.history_columns("train", self._tally)}
         self._set_weights(iterate.point)
         if self.context.validates:

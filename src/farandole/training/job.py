@@ -49,7 +49,7 @@ class TrainingJob:
 
 
 @dataclass
-class Progress:
+class LoopState:
     """How far training has come, and why it ended."""
 
     history: list[dict[str, float]] = field(default_factory=list)
@@ -66,8 +66,8 @@ class Outcome:
     seconds: dict[str, float]
     signature: Signature | None = None
     state: dict[str, torch.Tensor] | None = None
-    progress: Progress = field(default_factory=Progress)
-    refusal: InputError | None = None
+    progress: LoopState = field(default_factory=LoopState)
+    input_error: InputError | None = None
     """Why there was no first step. All workers come to the same verdict, so it is a result like any
     other: raised inside of Spark it would be hidden in the JVM's trace, and end Python workers."""
     sent: int = 0

@@ -21,7 +21,7 @@ from farandole.training.job import (
     TIME_UP,
     UNFINISHED,
     WEIGHTS_DIVERGED,
-    Progress,
+    LoopState,
 )
 from farandole.training.metrics import Tally
 from farandole.training.schedules import LearningRateScheduler
@@ -64,9 +64,9 @@ class Loop:
                 "before that epoch. Raise max_steps, or unfreeze earlier."
             )
 
-    def run(self) -> Progress:
+    def run(self) -> LoopState:
         """All epochs, or as many as there is reason for."""
-        progress = Progress()
+        progress = LoopState()
         for epoch in range(self._recipe.epochs):
             start, tally = time.perf_counter(), self._start_epoch(epoch)
             ended = self._train_epoch(epoch, tally, progress)
@@ -94,7 +94,7 @@ class Loop:
         self.context.set_training_mode()
         return tally
 
-    def _train_epoch(self, epoch: int, tally: Tally, progress: Progress) -> str | None:
+    def _train_epoch(self, epoch: int, tally: Tally, progress: LoopState) -> str | None:
         """The updates of an epoch; why they ended too soon, if they did."""
         steps = self._loader.epoch(epoch)
         while group := list(islice(steps, self._recipe.accumulation)):
@@ -140,7 +140,7 @@ class Loop:
             self.context.sync.clip_norm(self._recipe.clip_norm)
 
     def _end_epoch(
-        self, epoch: int, ended: str | None, tally: Tally, progress: Progress, start: float
+        self, epoch: int, ended: str | None, tally: Tally, progress: LoopState, start: float
     ) -> str | None:
         """Agree on why the epoch ended, if too soon; else validate, and add to the history."""
         context = self.context
@@ -174,7 +174,7 @@ class Loop:
             return INTERRUPTED
         return TIME_UP if delayed.expired else None
 
-    def _restore_finished_epoch(self, progress: Progress) -> None:
+    def _restore_finished_epoch(self, progress: LoopState) -> None:
         """Go back to the weights that are kept; raises if no epoch was finished."""
         if self._best.restore() or progress.reason == INTERRUPTED:
             return
@@ -189,7 +189,7 @@ class Loop:
             "scale the features, or clip gradients with clip_norm."
         )
 
-    def _report(self, epoch: int, progress: Progress, totals: Totals) -> None:
+    def _report(self, epoch: int, progress: LoopState, totals: Totals) -> None:
         if not self.context.world.is_leader or not self._clock.should_report():
             return
         rows = epoch * self._loader.total + self._rows_used(epoch, progress)
@@ -202,7 +202,7 @@ class Loop:
             )
         )
 
-    def _rows_used(self, epoch: int, progress: Progress) -> int:
+    def _rows_used(self, epoch: int, progress: LoopState) -> int:
         """How many rows this epoch has used so far, over all workers."""
         updates = progress.update - epoch * self._per_epoch
         batches = updates * self._recipe.accumulation

@@ -17,7 +17,7 @@ from farandole.networks import floating_dtype
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerRow:
     """One layer: a module without children, or one with parameters of its own."""
 
     name: str
@@ -31,7 +31,7 @@ class Layer:
 class Summary:
     """The layers of a network; prints as a table."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerRow, ...]
     parameters: int
     """All of them, shared ones counted once."""
     trainable: int
@@ -73,14 +73,14 @@ def summary(network: nn.Module, *inputs: torch.Tensor | int | Sequence[int]) -> 
     """
     if not isinstance(network, nn.Module):
         raise InputError(f"network must be a torch.nn.Module. Received: {type(network).__name__}")
-    subject = copy.deepcopy(network).cpu().eval()
-    chosen = {name: module for name, module in subject.named_modules() if _counts(module)}
-    shapes = _shapes(subject, chosen, inputs) if inputs else {}
+    network = copy.deepcopy(network).cpu().eval()
+    chosen = {name: module for name, module in network.named_modules() if _counts(module)}
+    shapes = _shapes(network, chosen, inputs) if inputs else {}
     layers = [
-        Layer(name, type(module).__name__, shapes.get(name), _own(module))
+        LayerRow(name, type(module).__name__, shapes.get(name), _own(module))
         for name, module in chosen.items()
     ]
-    every = list(subject.parameters())
+    every = list(network.parameters())
     return Summary(
         tuple(layers),
         sum(map(_size, every)),

@@ -41,9 +41,9 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
         torch.manual_seed(job.recipe.seed + world.rank)
         try:
             loop = prepare(job, world, shard)
-        except InputError as refusal:
+        except InputError as error:
             shard.close()
-            return Outcome(dict(world.seconds), refusal=refusal.with_traceback(None))
+            return Outcome(dict(world.seconds), input_error=error.with_traceback(None))
         context, prepared = loop.context, time.perf_counter()
         try:
             with flush_denormals(), trace.recorded(spans):
@@ -76,11 +76,11 @@ def prepare(job: TrainingJob, world: World, shard: Shard) -> Loop | FullBatchLoo
         _announce(context)
         return loop
     except InputError as error:
-        refusal = error
+        input_error = error
     # Close it outside of `except`: inside, a strategy would take the error for this worker's
-    # failure. But all workers have come to the same refusal, and close together.
+    # failure. But all workers have found the same error, and close together.
     sync.close()
-    raise refusal
+    raise input_error
 
 
 def _announce(context: TrainingContext) -> None:

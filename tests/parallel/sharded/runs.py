@@ -132,7 +132,7 @@ def _few_rows(strategy: Strategy, world: World) -> Outcome:
     storage = storage_for(mine, columns, source.schema())
     job = TrainingJob(mine, recipe, columns, source, storage, strategy, 0.1)
     outcome = work(job, world, load(job, world.rank, world.size, iter(())))
-    assert outcome.refusal is None
+    assert outcome.input_error is None
     return outcome
 
 

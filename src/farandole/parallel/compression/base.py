@@ -89,5 +89,5 @@ class CountedCollectives:
         return arriving.view(message.dtype)
 
     def close(self) -> None:
-        """Let go of the group."""
+        """Release the group."""
         self._group = None

@@ -19,7 +19,7 @@ _REACH = 110  # exponents that float32 has room for, whatever is multiplied
 class Half:
     """Gradients travel in 16 bits, and are summed in 32.
 
-    Each worker gets a chunk of everybody's gradients, sums it, and sends the sum to all: the bytes
+    Each worker gets a chunk of all workers' gradients, sums it, and sends the sum to all: the bytes
     of an all-reduce in half precision, but two roundings, however many workers there are. Each
     message is scaled by a power of two, so that nothing is too large or too small for float16.
 

@@ -79,11 +79,11 @@ class LowRank:
         found = {number: as_matrix(shape, chosen.rank) for number, shape in enumerate(shapes)}
         self._matrices = {number: matrix for number, matrix in found.items() if matrix}
         self._rest = [number for number, matrix in found.items() if not matrix]
-        self._late = torch.zeros_like(like, dtype=wide(like.dtype))
+        self._residual = torch.zeros_like(like, dtype=wide(like.dtype))
         self._update = 0
-        own = torch.Generator().manual_seed(0)  # the same on all workers, and nobody else's
+        own = torch.Generator().manual_seed(0)  # the same on all workers, and no other code's
         self._bases = [
-            _orthogonal(torch.randn(columns, rank, generator=own).to(self._late))
+            _orthogonal(torch.randn(columns, rank, generator=own).to(self._residual))
             for _, columns, rank in self._matrices.values()
         ]
 
@@ -93,10 +93,10 @@ class LowRank:
         if self._update <= self._start or not self._matrices:
             self._collectives.all_reduce(flat)
             return
-        late, out = self._late.add_(flat).split(self._sizes), flat.split(self._sizes)
-        matrices = [late[i].view(rows, -1) for i, (rows, _, _) in self._matrices.items()]
+        residual, out = self._residual.add_(flat).split(self._sizes), flat.split(self._sizes)
+        matrices = [residual[i].view(rows, -1) for i, (rows, _, _) in self._matrices.items()]
         products = [m @ basis for m, basis in zip(matrices, self._bases, strict=True)]
-        sums = self._summed(products + [late[i] for i in self._rest])
+        sums = self._summed(products + [residual[i] for i in self._rest])
         left = [_orthogonal(product) for product in sums[: len(matrices)]]
         mine = [m.T @ basis for m, basis in zip(matrices, left, strict=True)]
         right = self._summed(mine)
@@ -106,7 +106,7 @@ class LowRank:
             matrix.sub_(a @ b.T)
         for i, exact in zip(self._rest, sums[len(matrices) :], strict=True):
             out[i].copy_(exact)
-            late[i].zero_()
+            residual[i].zero_()
         self._bases = [_orthogonal(product) for product in right]
 
     def _summed(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

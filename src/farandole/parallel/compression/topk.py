@@ -54,15 +54,15 @@ class Largest:
     def __init__(self, count: int, like: torch.Tensor, collectives: CountedCollectives) -> None:
         self._count = count
         self._collectives = collectives
-        self._late = torch.zeros_like(like, dtype=wide(like.dtype))
+        self._residual = torch.zeros_like(like, dtype=wide(like.dtype))
         self._places = torch.int32 if len(like) < 2**31 else torch.int64
 
     def sum_(self, flat: torch.Tensor) -> None:
         """Put the sum of what was sent in place; keep what wasn't."""
-        self._late += flat
-        places = self._late.abs().topk(self._count, sorted=False).indices
-        values = self._late[places].to(flat.dtype)
-        self._late[places] -= values  # not zero: a narrow type may have rounded
+        self._residual += flat
+        places = self._residual.abs().topk(self._count, sorted=False).indices
+        values = self._residual[places].to(flat.dtype)
+        self._residual[places] -= values  # not zero: a narrow type may have rounded
         parts = [places.to(self._places).view(torch.uint8), values.view(torch.uint8)]
         messages = self._collectives.all_gather(torch.cat(parts))
         flat.zero_()

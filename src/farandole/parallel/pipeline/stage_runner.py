@@ -185,5 +185,5 @@ class StageRunner:
         return 0 if self.is_last else sum(spec.nbytes(self.capacity) for spec in self._output)
 
     def close(self) -> None:
-        """Let go of torch's objects: they hold the ring."""
+        """Release torch's objects: they hold the process group."""
         self._train_schedule = self._eval_schedule = None

@@ -208,7 +208,7 @@ def _check_network(network: nn.Module) -> None:
     if any(isinstance(module, SynchronizedBatchNorm) for module in network.modules()):
         raise InputError(
             "Batch normalisation over all workers can't be split by layers: a worker has its own "
-            "layers, and waits for nobody else's. Use plain batch normalisation."
+            "layers, and waits for no other worker's. Use plain batch normalisation."
         )
 
 

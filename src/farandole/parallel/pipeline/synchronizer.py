@@ -21,7 +21,7 @@ from farandole.world import World
 class PipelineSynchronizer(FlatGradients):
     """One stage's gradients, summed over the workers that have the same stage of other copies.
 
-    Loss and weight are known to last stages only, so totals are summed over everybody.
+    Loss and weight are known to last stages only, so totals are summed over all workers.
     """
 
     is_collective = True
@@ -84,7 +84,7 @@ class PipelineSynchronizer(FlatGradients):
         return found if self.world.is_leader else None
 
     def close(self) -> None:
-        """Let go of gradients, and of what holds the ring."""
+        """Release gradients, and what holds the process group."""
         super().close()
         if self.pipeline is not None:
             self.pipeline.close()

@@ -1,6 +1,6 @@
 """Asynchronous training: servers own the parameters; workers send gradients when they have them.
 
-Nobody waits for the slowest, until that one is `staleness` updates behind.
+No worker waits for the slowest, until that one is `staleness` updates behind.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Asynchronous(Synchronizer):
 
     @property
     def lead(self) -> int:
-        """How far ahead of the slowest anybody was, if there is a server here that knows."""
+        """How far ahead of the slowest any worker was, if there is a server here that knows."""
         return 0 if self._store is None else self._store.staleness.lead
 
     def update_trainable(self) -> None:
@@ -98,7 +98,7 @@ class Asynchronous(Synchronizer):
                 parameter.grad = torch.zeros_like(parameter)
 
     def reduce_gradients(self, mine: Totals) -> Totals:
-        """Make this worker's own mean gradient; nobody waits for anybody."""
+        """Make this worker's own mean gradient; no worker waits for another."""
         self._mine = StopFlags(mine.interrupted, mine.expired)
         loss = math.nan if self._all_flags.diverged else mine.loss
         self._has_diverged = not math.isfinite(loss)
@@ -136,7 +136,7 @@ class Asynchronous(Synchronizer):
         return next((found for found, _ in answers if found is not None), None)
 
     def end_epoch(self, rows: int) -> None:
-        """Take the servers' parameters, when everybody's gradients are in them."""
+        """Take the servers' parameters, when all workers' gradients are in them."""
         self._wait_for_all()
         if self._is_started:
             self._exchange(PULL)
@@ -146,7 +146,7 @@ class Asynchronous(Synchronizer):
         super().end_epoch(rows)
 
     def close(self) -> None:
-        """End the threads, when nobody needs them any more; then drop their connections."""
+        """End the threads, when no worker needs them any more; then drop their connections."""
         for parameter in self.network.parameters():
             parameter.grad = None
         if sys.exc_info()[0] is not None:

@@ -1,7 +1,7 @@
 """What workers and parameter servers send each other.
 
 A request is four numbers: its kind, and the worker's stop flags. A gradient follows a `PUSH`. The
-answer to a `PUSH`, a `TICK` and a `PULL` is whether the server has failed, everybody's stop flags,
+answer to a `PUSH`, a `TICK` and a `PULL` is whether the server has failed, all workers' stop flags,
 and the server's parameters.
 """
 

@@ -162,9 +162,9 @@ class ServerThreads:
         deadline = time.monotonic() + self._timeout
         for thread in self._threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
-        late = [worker for worker, thread in self._threads.items() if thread.is_alive()]
-        if late:
-            raise PeerLost(late, self._timeout)
+        missing = [worker for worker, thread in self._threads.items() if thread.is_alive()]
+        if missing:
+            raise PeerLost(missing, self._timeout)
 
     def _serve(self, worker: int) -> None:
         """Until the worker says `CLOSE`. What goes wrong is for the main thread to raise."""

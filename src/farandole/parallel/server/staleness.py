@@ -24,7 +24,7 @@ class BoundedStaleness:
 
     def __init__(self, workers: int, staleness: int, timeout: float) -> None:
         self.lead = 0
-        """How far ahead of the slowest anybody ever was when it was let go on."""
+        """How far ahead of the slowest any worker ever was when it was let go on."""
         self._staleness = staleness
         self._timeout = timeout
         self._counts = dict.fromkeys(range(workers), 0)
@@ -40,7 +40,7 @@ class BoundedStaleness:
             self._changed.notify_all()
 
     def leave(self, worker: int) -> None:
-        """Nobody has to wait for this one until it is back."""
+        """No worker has to wait for this one until it is back."""
         with self._changed:
             self._away.add(worker)
             self._changed.notify_all()
@@ -52,7 +52,7 @@ class BoundedStaleness:
             self._counts = dict.fromkeys(self._counts, max(self._counts.values()))
 
     def fail(self, error: BaseException) -> None:
-        """Let nobody wait any more: there is no way to go on."""
+        """Let no worker wait any more: there is no way to go on."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
@@ -75,7 +75,7 @@ class BoundedStaleness:
             self.lead = max(self.lead, self._lead(worker))
 
     def wait_for_all(self) -> None:
-        """Until everybody has left."""
+        """Until all workers have left."""
         with self._changed:
             in_time = self._changed.wait_for(
                 lambda: self._error is not None or self._away == self._counts.keys(),
@@ -89,7 +89,7 @@ class BoundedStaleness:
         return self._counts[worker] - min(self._others_counts(worker))
 
     def _others_counts(self, worker: int) -> list[int]:
-        """Of those who are there, with itself: alone, it is ahead of nobody."""
+        """Of those who are there, with itself: alone, it is ahead of no worker."""
         return [n for other, n in self._counts.items() if other not in self._away - {worker}]
 
     def _slowest(self) -> list[int]:

@@ -106,7 +106,7 @@ class FullySharded(Synchronizer):
         return state if self.world.is_leader else None
 
     def close(self) -> None:
-        """Let go of gradients and of what holds the ring."""
+        """Release gradients and what holds the process group."""
         self._hook.remove()
         for parameter in self._parameters:
             parameter.grad = None

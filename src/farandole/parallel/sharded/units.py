@@ -71,7 +71,7 @@ class Traffic:
 
     Gathering sends a worker's part to all others, (N-1)·K/N; scattering sums of gradients sends as
     much. R replicas add an all-reduce of the part between them, 2·(R-1)/R·K/N. Gloo may send more:
-    its sum is scattered after everybody has all of it.
+    its sum is scattered after all workers have all of it.
     """
 
     forward: int

@@ -48,7 +48,7 @@ def join_host(world: World) -> SharedMemorySummation | None:
         if not all(addresses):
             return None
         peers = _connect(world, listener, addresses)
-    # All have to agree before one goes on, so that nobody goes on alone.
+    # All have to agree before one goes on, so that no worker goes on alone.
     if not _all_agree(peers is not None) or peers is None:
         _close(peers)
         return None
@@ -103,7 +103,7 @@ def _tested(world: World, barrier: HostBarrier) -> SharedMemorySummation | None:
         summation.sum_(values)
     except (OSError, RuntimeError, ValueError):
         values.zero_()
-        summation.close()  # so that nobody waits for this one
+        summation.close()  # so that no worker waits for this one
     if _all_agree(values.item() == world.size):
         return summation
     summation.close()
@@ -228,7 +228,7 @@ def receive_connections(
 
 def _has_same_user(peer: socket.socket) -> bool:
     if not hasattr(socket, "SO_PEERCRED"):
-        return True  # it could open a folder that nobody else can
+        return True  # it could open a folder that no other worker can
     credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     user: int = struct.unpack("3i", credentials)[1]
     return user == os.geteuid()

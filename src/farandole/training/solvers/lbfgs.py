@@ -54,7 +54,7 @@ class LBFGS:
         watch = _Watch(self.tolerance, value)
         has_failed = False
         while True:
-            iterate = replace(iterate, ended=watch.verdict(iterate, gradient, iterations))
+            iterate = replace(iterate, ended=watch.stop_reason(iterate, gradient, iterations))
             yield iterate
             if iterate.ended:
                 return
@@ -166,7 +166,7 @@ class _Watch:
     def see(self, value: float) -> None:
         self._values.append(value)
 
-    def verdict(self, iterate: Iterate, gradient: torch.Tensor, iterations: int) -> str | None:
+    def stop_reason(self, iterate: Iterate, gradient: torch.Tensor, iterations: int) -> str | None:
         """Why to end here; None to go on."""
         if iterate.number >= iterations:
             return "all iterations done"
