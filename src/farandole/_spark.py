@@ -254,11 +254,11 @@ def numbered(frame: DataFrame, column: str) -> DataFrame:
     return frame.zipWithIndex(column)
 
 
-def stage_metadata(stage: Params, session: SparkSession, params: dict[str, Any] | None) -> str:
+def stage_metadata(instance: Params, session: SparkSession, params: dict[str, Any] | None) -> str:
     """The line of JSON that every saved pyspark.ml stage has; `params` in place of its own."""
     from pyspark.ml.util import DefaultParamsWriter
 
-    return DefaultParamsWriter._get_metadata_to_save(stage, session, paramMap=params)
+    return DefaultParamsWriter._get_metadata_to_save(instance, session, paramMap=params)
 
 
 def qualified_path(session: SparkSession, path: str) -> str:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from tests.training import oracle
-from tests.training.subjects import Failing, Ledger, Noisy
+from tests.training.networks import Failing, Ledger, Noisy
 from torch import nn
 from torchmetrics.classification import MulticlassF1Score
 

@@ -16,7 +16,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
-from tests.inference.networks_made import Tied
+from tests.inference.networks import Tied
 from tests.spark.samples import small_network
 from torch import nn
 

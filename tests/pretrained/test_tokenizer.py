@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.pretrained.tokenizers_made import words_file
+from tests.pretrained.tokenizers import words_file
 
 from farandole.errors import ArtifactError, InputError, MissingPackage
 from farandole.pretrained.tokenizer import Tokenizer, _engine

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from pyspark.ml import Pipeline, PipelineModel
-from tests.pretrained.tokenizers_made import words_file
+from tests.pretrained.tokenizers import words_file
 
 from farandole import predict_udf
 from farandole.errors import ArtifactError, InputError

@@ -26,7 +26,7 @@ ROWS = 93
 
 
 @dataclass(frozen=True)
-class Subject:
+class Case:
     """A network, rows for it, and how it is trained."""
 
     network: Callable[[], nn.Module]
@@ -104,29 +104,29 @@ def standardized() -> nn.Sequential:
 
 
 NORMALISED = "normalised"
-SUBJECTS = {
-    NORMALISED: Subject(normal, rows=33, trace=True),
-    "plain": Subject(plain, {"optimizer": "sgd", "clip_norm": 0.05}, trace=True),
-    "wrapped": Subject(Wrapper, {"optimizer": "sgd", "clip_value": 0.01}),
-    "perceptron": Subject(lambda: MLP([6, 8, 8, 8, 3], activation="tanh", residual=True, seed=1)),
-    "row weights": Subject(plain, weight="weight"),
-    "class weights": Subject(plain, {"class_weights": [1.0, 2.0, 5.0]}, weight="weight"),
-    "words": Subject(words, features="words"),
-    "images": Subject(images),
-    "two outputs": Subject(
+CASES = {
+    NORMALISED: Case(normal, rows=33, trace=True),
+    "plain": Case(plain, {"optimizer": "sgd", "clip_norm": 0.05}, trace=True),
+    "wrapped": Case(Wrapper, {"optimizer": "sgd", "clip_value": 0.01}),
+    "perceptron": Case(lambda: MLP([6, 8, 8, 8, 3], activation="tanh", residual=True, seed=1)),
+    "row weights": Case(plain, weight="weight"),
+    "class weights": Case(plain, {"class_weights": [1.0, 2.0, 5.0]}, weight="weight"),
+    "words": Case(words, features="words"),
+    "images": Case(images),
+    "two outputs": Case(
         lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), Twice()),
         {"loss": both, "metrics": []},
     ),
-    "frozen": Subject(plain, {"freeze": ["0"], "learning_rates": {"2": 0.02}}),
-    "rates": Subject(plain, {"learning_rates": {"0": 0.05, "4": 0.001}}),
-    "statistics only": Subject(
+    "frozen": Case(plain, {"freeze": ["0"], "learning_rates": {"2": 0.02}}),
+    "rates": Case(plain, {"learning_rates": {"0": 0.05, "4": 0.001}}),
+    "statistics only": Case(
         standardized, rows=96, trace=True, pipeline=Pipeline(split_at=["3"], micro_batches=1)
     ),
-    "few rows": Subject(plain, rows=5),
-    "one large batch": Subject(plain, {"batch_size": 1000}),
-    "small batches": Subject(plain, {"batch_size": 3, "max_steps": 12}),
-    "patience": Subject(plain, {"patience": 1, "learning_rate": 0.5, "epochs": 6}),
-    "half precision": Subject(plain, {"precision": "bfloat16"}, rtol=0.03),
+    "few rows": Case(plain, rows=5),
+    "one large batch": Case(plain, {"batch_size": 1000}),
+    "small batches": Case(plain, {"batch_size": 3, "max_steps": 12}),
+    "patience": Case(plain, {"patience": 1, "learning_rate": 0.5, "epochs": 6}),
+    "half precision": Case(plain, {"precision": "bfloat16"}, rtol=0.03),
 }
 
 
@@ -146,20 +146,20 @@ def table(rows: int) -> pa.Table:
 
 
 def trained(name: str, strategy: Strategy, world: World) -> Outcome:
-    """Train one of the subjects in the ring that is there."""
-    subject = SUBJECTS[name]
-    if subject.pipeline is not None and world.size > 1:
-        strategy = subject.pipeline
+    """Train one of the cases in the ring that is there."""
+    case = CASES[name]
+    if case.pipeline is not None and world.size > 1:
+        strategy = case.pipeline
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
-        network = copy.deepcopy(subject.network()).double()
-    columns = Columns((subject.features,), ("label",), subject.weight, None)
-    options = {"epochs": 3, "batch_size": 16, "learning_rate": 0.01, **subject.recipe}
-    source = local_source(table(subject.rows), shuffle=True)
+        network = copy.deepcopy(case.network()).double()
+    columns = Columns((case.features,), ("label",), case.weight, None)
+    options = {"epochs": 3, "batch_size": 16, "learning_rate": 0.01, **case.recipe}
+    source = local_source(table(case.rows), shuffle=True)
     storage = storage_for(network, columns, source.schema())
-    validation = None if subject.trace else 0.25
+    validation = None if case.trace else 0.25
     job = TrainingJob(
-        network, Recipe(**options), columns, source, storage, strategy, validation, subject.trace
+        network, Recipe(**options), columns, source, storage, strategy, validation, case.trace
     )
     outcome = work(job, world, load(job, world.rank, world.size, iter(())))
     if outcome.input_error is not None:

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import torch
 from tests.training import oracle
+from tests.training.networks import Backbone
 from tests.training.partial_oracle import by_hand, group
-from tests.training.subjects import Backbone
 from tests.training.trial import FEATURES, ROWS, TABLE, assert_same, train
 from torch import nn
 from torch.nn import functional as F

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.subjects import Backbone, Tallied
+from tests.training.networks import Backbone, Tallied
 from tests.training.trial import ROWS, train
 
 pytestmark = pytest.mark.integration

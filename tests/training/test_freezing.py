@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from tests.training import oracle
+from tests.training.networks import Backbone, Named
 from tests.training.partial_oracle import by_hand, group
-from tests.training.subjects import Backbone, Named
 from tests.training.trial import FEATURES, LABELS, ROWS, assert_same, train
 from torch import nn
 from torch.nn import functional as F
@@ -272,7 +272,7 @@ def test_patience_waits_for_what_is_still_frozen() -> None:
 
 def test_what_learns_is_told() -> None:
     from farandole.training import TrainingStarted
-    from farandole.training.progress import describe_start
+    from farandole.training.progress_display import describe_start
 
     events: list[Any] = []
     train(Backbone(), freeze=["body"], epochs=1, observer=events.append)

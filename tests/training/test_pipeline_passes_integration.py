@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.training.pipeline_cases import NORMALISED, ROWS, SUBJECTS, plain, table, trained
+from tests.training.pipeline_cases import CASES, NORMALISED, ROWS, plain, table, trained
 from torch import nn
 
 import farandole
@@ -36,7 +36,7 @@ def train_all(strategy: Strategy, names: list[str]) -> Results:
 
 @pytest.fixture(scope="module")
 def two() -> list[Results]:
-    return farandole.run(train_all, (Pipeline(), list(SUBJECTS)), num_workers=2, engine="local")
+    return farandole.run(train_all, (Pipeline(), list(CASES)), num_workers=2, engine="local")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def compare(found: Outcome | str, name: str) -> None:
     assert found.state is not None
     alone = trained(name, AllReduce(), World())
     assert alone.state is not None
-    rtol = SUBJECTS[name].rtol
+    rtol = CASES[name].rtol
     assert list(found.state) == list(alone.state)
     torch.testing.assert_close(found.state, alone.state, rtol=rtol, atol=rtol / 10)
     assert found.progress.reason == alone.progress.reason
@@ -61,7 +61,7 @@ def compare(found: Outcome | str, name: str) -> None:
                 np.testing.assert_allclose(mine[key], other[key], rtol=max(rtol, 1e-5), atol=rtol)
 
 
-@pytest.mark.parametrize("name", [name for name in SUBJECTS if name != NORMALISED])
+@pytest.mark.parametrize("name", [name for name in CASES if name != NORMALISED])
 def test_two_stages_learn_what_one_process_does(two: list[Results], name: str) -> None:
     compare(two[0][name], name)
 

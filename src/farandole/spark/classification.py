@@ -187,15 +187,15 @@ class MultilayerPerceptronClassifier(
         return PerceptronReader(cls)
 
 
-def check_thresholds(stage: _MultilayerPerceptronParams) -> None:
+def check_thresholds(instance: _MultilayerPerceptronParams) -> None:
     """Raise unless there are as many thresholds as classes, and at most one of them zero."""
-    if not stage.isSet("thresholds"):
+    if not instance.isSet("thresholds"):
         return
-    thresholds, classes = stage.getThresholds(), stage.getLayers()[-1]
+    thresholds, classes = instance.getThresholds(), instance.getLayers()[-1]
     if len(thresholds) != classes:
         raise InputError(
-            f"{type(stage).__name__} has non-matching numClasses and thresholds.length. "
+            f"{type(instance).__name__} has non-matching numClasses and thresholds.length. "
             f"numClasses={classes}, but thresholds has length {len(thresholds)}"
         )
     if min(thresholds) < 0 or thresholds.count(0) > 1:
-        refuse(stage, "thresholds", "positive numbers, of which one may be zero")
+        refuse(instance, "thresholds", "positive numbers, of which one may be zero")

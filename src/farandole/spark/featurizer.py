@@ -198,13 +198,13 @@ class FeaturizerWriter(Writer):
 
     def saveImpl(self, path: str) -> None:
         """The network first, then the metadata."""
-        stage = self._featurizer
-        pickles = bool(stage.getOrDefault("allowPickle"))
-        artifact = _artifact(stage.loaded(), stage.value_of("inputShape"), pickles)
-        plain = {p.name: value for p, value in stage._paramMap.items() if p.name != "model"}
+        instance = self._featurizer
+        pickles = bool(instance.getOrDefault("allowPickle"))
+        artifact = _artifact(instance.loaded(), instance.value_of("inputShape"), pickles)
+        plain = {p.name: value for p, value in instance._paramMap.items() if p.name != "model"}
         with writing(self.sparkSession, path) as folder:
             artifact.save(folder / "network", allow_pickle=pickles)
-        write_metadata(stage, path, self.sparkSession, plain)
+        write_metadata(instance, path, self.sparkSession, plain)
 
 
 class FeaturizerReader(Reader):
@@ -212,12 +212,12 @@ class FeaturizerReader(Reader):
 
     def load(self, path: str) -> Any:
         """Params, then the network."""
-        stage = self.restored(path)
+        instance = self.restored(path)
         with reading(self.sparkSession, path) as folder:
             artifact = Artifact.load(folder / "network", allow_pickle=is_trusting())
         known = artifact.signature if artifact.signature.features else None
-        stage._set(model=LoadedNetwork(artifact.network, known))
-        return stage
+        instance._set(model=LoadedNetwork(artifact.network, known))
+        return instance
 
 
 _UNKNOWN = Signature(features=(), shapes=(), dtypes=(), head="identity", outputs=0)

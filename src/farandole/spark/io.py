@@ -117,10 +117,10 @@ class Reader(MLReader[Any]):
     def restored(self, path: str) -> Any:
         """A stage with the params that were saved."""
         metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
-        stage = self._cls()
-        stage._resetUid(metadata["uid"])
-        DefaultParamsReader.getAndSetParams(stage, metadata)
-        return stage
+        instance = self._cls()
+        instance._resetUid(metadata["uid"])
+        DefaultParamsReader.getAndSetParams(instance, metadata)
+        return instance
 
 
 class ModelReader(Reader):
@@ -229,13 +229,13 @@ def _read_module(folder: Path) -> nn.Module:
 
 
 def write_metadata(
-    stage: Params, path: str, session: SparkSession, params: dict[str, Any] | None = None
+    instance: Params, path: str, session: SparkSession, params: dict[str, Any] | None = None
 ) -> None:
     """What `DefaultParamsWriter` writes; on a local disk by hand, and still readable by Spark."""
     if local_path(session, path) is None:
-        DefaultParamsWriter.saveMetadata(stage, path, session, paramMap=params)
+        DefaultParamsWriter.saveMetadata(instance, path, session, paramMap=params)
     else:
-        write_metadata_text(_spark.stage_metadata(stage, session, params), path, session)
+        write_metadata_text(_spark.stage_metadata(instance, session, params), path, session)
 
 
 def write_metadata_text(text: str, path: str, session: SparkSession) -> None:

@@ -112,12 +112,12 @@ class PerceptronParams(HasWeightCol, HasValidationIndicatorCol):
         return weights
 
 
-def refuse(stage: Params, name: str, expected: str) -> None:
+def refuse(instance: Params, name: str, expected: str) -> None:
     """Raise for the value of a param."""
-    value = stage.getOrDefault(name)
+    value = instance.getOrDefault(name)
     shown = f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
     raise InputError(
-        f"{stage.uid} parameter {name} given invalid value {shown}. Expected {expected}."
+        f"{instance.uid} parameter {name} given invalid value {shown}. Expected {expected}."
     )
 
 
@@ -141,46 +141,46 @@ def perceptron(
     return network
 
 
-def fit_perceptron(stage: PerceptronParams, dataset: DataFrame, loss: str) -> TrainingResult:
+def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) -> TrainingResult:
     """Train with the solver that the params name."""
     outputs = ("rawPredictionCol", "probabilityCol", "predictionCol")
     check_new_columns(
-        dataset, [stage.getOrDefault(param) for param in outputs if stage.hasParam(param)]
+        dataset, [instance.getOrDefault(param) for param in outputs if instance.hasParam(param)]
     )
     session = dataset.sparkSession
     engine = SparkEngine(session)
-    workers = stage.value_of("numWorkers")
+    workers = instance.value_of("numWorkers")
     if workers is None:
         workers = max(1, min(engine.settled_slots(1), MOST_WORKERS))
     network = perceptron(
-        stage.getOrDefault("layers"),
-        stage.chosen_activation,
-        stage.start_weights(),
-        stage.getOrDefault("precision"),
+        instance.getOrDefault("layers"),
+        instance.chosen_activation,
+        instance.start_weights(),
+        instance.getOrDefault("precision"),
     )
     columns = {
-        "features": stage.getOrDefault("featuresCol"),
-        "label": stage.getOrDefault("labelCol"),
-        "weight": stage.value_of("weightCol"),
+        "features": instance.getOrDefault("featuresCol"),
+        "label": instance.getOrDefault("labelCol"),
+        "weight": instance.value_of("weightCol"),
     }
     try:
         return train(
             network,
             dataset,
             **columns,
-            validation=stage.value_of("validationIndicatorCol"),
+            validation=instance.value_of("validationIndicatorCol"),
             num_workers=workers,
             engine=engine,
-            timeout=stage.getOrDefault("timeout"),
-            progress=stage.getOrDefault("progress"),
+            timeout=instance.getOrDefault("timeout"),
+            progress=instance.getOrDefault("progress"),
             loss=loss,
             metrics=[],
-            seed=abs(stage.getOrDefault("seed")),
-            **_solver_options(stage),
-            **_keeping_best(stage),
+            seed=abs(instance.getOrDefault("seed")),
+            **_solver_options(instance),
+            **_keeping_best(instance),
         )
     except UnusableRows as error:
-        classes = stage.getOrDefault("layers")[-1] if loss == "cross_entropy" else None
+        classes = instance.getOrDefault("layers")[-1] if loss == "cross_entropy" else None
         raise as_spark_error(error, **columns, classes=classes) from None
 
 
@@ -193,25 +193,28 @@ def check_new_columns(dataset: DataFrame, names: list[str]) -> None:
         taken.append(name)
 
 
-def _solver_options(stage: PerceptronParams) -> dict[str, Any]:
+def _solver_options(instance: PerceptronParams) -> dict[str, Any]:
     """The options of training that a solver stands for."""
-    iterations, step = stage.getOrDefault("maxIter"), stage.getOrDefault("stepSize")
-    blocks = {"tolerance": stage.getOrDefault("tol"), "block_size": stage.getOrDefault("blockSize")}
-    if stage.getOrDefault("solver") == "l-bfgs":
+    iterations, step = instance.getOrDefault("maxIter"), instance.getOrDefault("stepSize")
+    blocks = {
+        "tolerance": instance.getOrDefault("tol"),
+        "block_size": instance.getOrDefault("blockSize"),
+    }
+    if instance.getOrDefault("solver") == "l-bfgs":
         return {"epochs": iterations, "optimizer": LBFGS(**blocks)}
-    if stage.getOrDefault("solver") == "gd":
+    if instance.getOrDefault("solver") == "gd":
         return {"epochs": iterations, "optimizer": GradientDescent(step=step, **blocks)}
     return {
         "epochs": iterations,
         "optimizer": "adam",
         "batch_size": blocks["block_size"],
-        "learning_rate": step if stage.isSet("stepSize") else ADAM_STEP,
+        "learning_rate": step if instance.isSet("stepSize") else ADAM_STEP,
     }
 
 
-def _keeping_best(stage: PerceptronParams) -> dict[str, Any]:
+def _keeping_best(instance: PerceptronParams) -> dict[str, Any]:
     """With rows to validate on, the weights of the best iteration are kept, never ending early."""
-    if stage.value_of("validationIndicatorCol") is None:
+    if instance.value_of("validationIndicatorCol") is None:
         return {}
     return {"patience": 1 << 30, "restore_best": True}
 

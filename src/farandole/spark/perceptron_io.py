@@ -54,10 +54,10 @@ class PerceptronWriter(Writer):
     """Writes a perceptron, as an estimator or with its weights."""
 
     def __init__(
-        self, stage: PerceptronParams, weights: np.ndarray[Any, Any] | None = None
+        self, instance: PerceptronParams, weights: np.ndarray[Any, Any] | None = None
     ) -> None:
         super().__init__()
-        self._stage = stage
+        self._instance = instance
         self._weights = weights
 
     def saveImpl(self, path: str) -> None:
@@ -69,13 +69,13 @@ class PerceptronWriter(Writer):
         write_metadata_text(self._metadata(), path, self.sparkSession)
 
     def _metadata(self) -> str:
-        stage = self._stage
-        given = {param.name: _as_json(value) for param, value in stage._paramMap.items()}
-        metadata = json.loads(_spark.stage_metadata(stage, self.sparkSession, given))
+        instance = self._instance
+        given = {param.name: _as_json(value) for param, value in instance._paramMap.items()}
+        metadata = json.loads(_spark.stage_metadata(instance, self.sparkSession, given))
         metadata["defaultParamMap"] = _without_extras(metadata["defaultParamMap"])
-        if is_sparks(stage, trained=self._weights is not None):
+        if is_sparks(instance, trained=self._weights is not None):
             extras = {name: value for name, value in given.items() if _is_extra(name, value)}
-            metadata["class"] = sparks_name(type(stage))
+            metadata["class"] = sparks_name(type(instance))
             rest = {name: value for name, value in given.items() if name not in extras}
             metadata["paramMap"] = _without_extras(rest)
             metadata[_EXTRAS] = extras
@@ -94,25 +94,25 @@ class PerceptronReader(MLReader[Any]):
         """Params, and the weights of a model."""
         session, cls = self.sparkSession, self._cls
         metadata = read_metadata(path, session, class_name(cls), sparks_name(cls))
-        stage: Any = cls()
+        instance: Any = cls()
         if self._holds_weights:
             with reading(session, path) as folder:
-                stage = cls(_read_weights(folder / "data", path))
-        stage._resetUid(metadata["uid"])
+                instance = cls(_read_weights(folder / "data", path))
+        instance._resetUid(metadata["uid"])
         given = {**metadata["paramMap"], **metadata.get(_EXTRAS, {})}
         for name in [*metadata["defaultParamMap"], *given]:
-            if not stage.hasParam(name):
+            if not instance.hasParam(name):
                 raise ArtifactError(
                     f"{path!r} has a param {name!r} that is unknown here: it was saved by Spark "
                     f"{metadata['sparkVersion']}. Upgrade farandole."
                 )
         for name, value in metadata["defaultParamMap"].items():
-            stage._setDefault(**{name: _from_json(value)})
+            instance._setDefault(**{name: _from_json(value)})
         for name, value in given.items():
-            stage._set(**{name: _from_json(value)})
-        if self._holds_weights and len(stage.flat_weights) != weight_count(stage.getLayers()):
-            raise ArtifactError(f"The weights in {path!r} don't fit layers={stage.getLayers()}.")
-        return stage
+            instance._set(**{name: _from_json(value)})
+        if self._holds_weights and len(instance.flat_weights) != weight_count(instance.getLayers()):
+            raise ArtifactError(f"The weights in {path!r} don't fit layers={instance.getLayers()}.")
+        return instance
 
 
 def sparks_name(cls: type) -> str:
@@ -120,11 +120,11 @@ def sparks_name(cls: type) -> str:
     return f"{_SPARK}.{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
 
 
-def is_sparks(stage: PerceptronParams, *, trained: bool) -> bool:
+def is_sparks(instance: PerceptronParams, *, trained: bool) -> bool:
     """Whether Spark's class would do the same: predict the same, or train in the same way."""
-    if "Classif" not in type(stage).__name__ or stage.chosen_activation != "sigmoid":
+    if "Classif" not in type(instance).__name__ or instance.chosen_activation != "sigmoid":
         return False
-    return trained or not any(_is_extra(p.name, v) for p, v in stage._paramMap.items())
+    return trained or not any(_is_extra(p.name, v) for p, v in instance._paramMap.items())
 
 
 def _is_extra(name: str, value: Any) -> bool:

@@ -124,17 +124,17 @@ def _check_columns(dataset: DataFrame, source: str, target: str) -> None:
 class TextTokenizerWriter(Writer):
     """Writes a TextTokenizer."""
 
-    def __init__(self, stage: TextTokenizer) -> None:
+    def __init__(self, instance: TextTokenizer) -> None:
         super().__init__()
-        self._stage = stage
+        self._instance = instance
 
     def saveImpl(self, path: str) -> None:
         """The file first, then the metadata."""
-        stage = self._stage
-        plain = {p.name: value for p, value in stage._paramMap.items() if p.name != "tokenizer"}
+        instance = self._instance
+        plain = {p.name: value for p, value in instance._paramMap.items() if p.name != "tokenizer"}
         with writing(self.sparkSession, path) as folder:
-            (folder / TOKENIZER_FILE).write_bytes(stage.loaded().content)
-        write_metadata(stage, path, self.sparkSession, plain)
+            (folder / TOKENIZER_FILE).write_bytes(instance.loaded().content)
+        write_metadata(instance, path, self.sparkSession, plain)
 
 
 class TextTokenizerReader(Reader):
@@ -142,7 +142,7 @@ class TextTokenizerReader(Reader):
 
     def load(self, path: str) -> Any:
         """Params, then the file."""
-        stage = self.restored(path)
+        instance = self.restored(path)
         with reading(self.sparkSession, path) as folder:
-            stage._set(tokenizer=Tokenizer(folder / TOKENIZER_FILE))
-        return stage
+            instance._set(tokenizer=Tokenizer(folder / TOKENIZER_FILE))
+        return instance

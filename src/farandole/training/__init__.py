@@ -23,7 +23,7 @@ from farandole.training.job import (
     storage_for,
 )
 from farandole.training.optimizers import check_splittable
-from farandole.training.progress import EventDispatcher, Observer, describe_row
+from farandole.training.progress_display import EventDispatcher, Observer, describe_row
 from farandole.training.recipe import RECIPE_DOCS, Recipe
 from farandole.training.row_reports import UnusableRows
 from farandole.training.solvers import LBFGS, GradientDescent

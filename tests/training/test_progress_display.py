@@ -15,9 +15,14 @@ from farandole.training import (
     TrainingEnded,
     TrainingStarted,
     WarningIssued,
-    progress,
 )
-from farandole.training.progress import BarProgress, EventDispatcher, PlainProgress, display
+from farandole.training.progress_display import (
+    BarProgress,
+    EventDispatcher,
+    PlainProgress,
+    describe_row,
+    display,
+)
 
 ROW = {"epoch": 1.0, "train_loss": 0.25, "validation_loss": 0.5, "rows_per_second": 12345.0}
 EVENTS: list[Event] = [
@@ -110,4 +115,4 @@ def test_cautions_become_warnings_at_the_end() -> None:
 
 
 def test_a_line_says_what_matters() -> None:
-    assert progress.describe_row(ROW) == "train_loss 0.2500  validation_loss 0.5000"
+    assert describe_row(ROW) == "train_loss 0.2500  validation_loss 0.5000"
