@@ -52,7 +52,6 @@ PYSPARK = (
     "_spark.py",
     "engines/spark*.py",
     "data/source*.py",
-    "data/spark*.py",
     "inference/udf_forms.py",
     "inference/udf.py",
     "spark/*",
@@ -70,28 +69,19 @@ JAVA_HANDLE = re.compile(r"_j(?!ob|oin|son|itter)\w+")
 SPARK_CONTEXTS = {"SparkContext", "sparkContext", "sc", "_sc"}
 
 
-def pattern_of(room: str) -> str | None:
-    """Give the table's name for a room: itself, or the pattern that it falls under."""
-    return next((p for row in ROWS for p in row if fnmatchcase(room, p)), None)
-
-
-def row_of(pattern: str) -> int:
-    return next(number for number, row in enumerate(ROWS) if pattern in row)
+def row_of(room: str) -> int | None:
+    """Give the number of a room's row; None if it has no place in the table."""
+    return next((number for number, row in enumerate(ROWS) if room in row), None)
 
 
 def may_import(importer: str, imported: str) -> bool:
     """Say whether the tables let one room import another."""
     if importer in {imported, FACADE, TESTING}:
         return True
-    here = pattern_of(importer)
-    if here is None or imported in {FACADE, TESTING}:
+    here, there = row_of(importer), row_of(imported)
+    if here is None or there is None or there >= here:
         return False
-    there = pattern_of(imported)
-    if there is None:
-        return False
-    if row_of(there) >= row_of(here):
-        return False
-    return row_of(there) < 5 or there in ONLY.get(here, {there})
+    return there < 5 or imported in ONLY.get(importer, {imported})
 
 
 def may_use_spark(path: str) -> bool:
@@ -192,7 +182,7 @@ def violations(source: Path) -> list[str]:
 def strangers(source: Path) -> list[str]:
     """List the rooms that have no place in the tables."""
     rooms = {room_of(file, source) for file in source.rglob("*.py")}
-    return sorted(r for r in rooms if pattern_of(r) is None and r not in {FACADE, TESTING})
+    return sorted(r for r in rooms if row_of(r) is None and r not in {FACADE, TESTING})
 
 
 def test_rooms_import_only_what_the_rows_allow() -> None:

@@ -8,7 +8,6 @@ from farandole.explain.simulation import (
     as_sum,
     finished_parts,
     own_parts,
-    received_by,
     sent_by,
     simulate,
 )
@@ -75,9 +74,7 @@ def test_shards_are_what_scatter_reduce_leaves_and_all_gather_begins_with() -> N
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: f"{s.name} {s.workers} {s.chunks}")
 def test_what_is_sent_step_by_step_is_what_the_schedule_counts(schedule: Schedule) -> None:
     sent = sum(sent_by(schedule, step, 1001) for step in schedule.steps())
-    received = sum(received_by(schedule, step, 1001) for step in schedule.steps())
     np.testing.assert_array_equal(sent, schedule.sent(1001))
-    assert np.sum(received) == np.sum(sent)
 
 
 def test_a_sum_is_written_out_or_counted() -> None:

@@ -5,7 +5,7 @@ from farandole.artifact.folder import Artifact, replace_folder, untied_state_dic
 from farandole.artifact.loading import LoadedNetwork, load_network, load_weights
 from farandole.artifact.network_json import network_from_json, network_to_json
 from farandole.artifact.onnx_file import OnnxNetwork
-from farandole.artifact.program import Program, read_program
+from farandole.artifact.program import Program
 from farandole.artifact.signature import HEADS, Shape, Signature, probe_signature, zero_column
 from farandole.artifact.torchscript import ScriptNetwork
 
@@ -23,7 +23,6 @@ __all__ = [
     "network_from_json",
     "network_to_json",
     "probe_signature",
-    "read_program",
     "replace_folder",
     "torchscript",
     "untied_state_dict",

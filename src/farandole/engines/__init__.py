@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from farandole import _spark
 from farandole.engines import fork_server
-from farandole.engines.base import Engine, MessageHandler, Task
+from farandole.engines.base import Engine, Task
 from farandole.engines.inline import InlineEngine
 from farandole.engines.output import Output
 from farandole.errors import InputError
@@ -20,7 +20,6 @@ __all__ = [
     "Engine",
     "InlineEngine",
     "LocalEngine",
-    "MessageHandler",
     "Output",
     "SparkEngine",
     "Task",

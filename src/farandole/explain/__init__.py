@@ -6,19 +6,16 @@ from farandole.explain.activations import (
     explain_activations,
 )
 from farandole.explain.depth import explain_depth
-from farandole.explain.depth_study import FULL, QUICK, DepthPlan, DepthStudy, study_depth
-from farandole.explain.depth_variants import VARIANTS, Variant
-from farandole.explain.topics import TOPICS, Topic, explain
+from farandole.explain.depth_study import QUICK, DepthPlan, DepthStudy, study_depth
+from farandole.explain.depth_variants import VARIANTS
+from farandole.explain.topics import TOPICS, explain
 
 __all__ = [
-    "FULL",
     "QUICK",
     "TOPICS",
     "VARIANTS",
     "DepthPlan",
     "DepthStudy",
-    "Topic",
-    "Variant",
     "activation_curves",
     "activation_table",
     "explain",

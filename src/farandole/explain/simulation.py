@@ -90,12 +90,10 @@ BYTES = 4  # of a value: gradients are single precision
 
 def sent_by(schedule: Schedule, step: Step, values: int) -> schedules.Array:
     """How many values each worker sends in a step."""
-    return _counted(schedule, step.senders, step.chunks, values)
-
-
-def received_by(schedule: Schedule, step: Step, values: int) -> schedules.Array:
-    """How many values each worker receives in a step."""
-    return _counted(schedule, step.receivers, step.chunks, values)
+    lengths = np.array([end - start for start, end in schedule.bounds(values)])
+    total = np.zeros(schedule.workers, np.int64)
+    np.add.at(total, step.senders, lengths[step.chunks])
+    return total
 
 
 def busiest(schedule: Schedule, values: int) -> int:
@@ -120,12 +118,3 @@ def megabytes(values: int) -> str:
             return f"{size:.3g} {unit}" if size < 1000 else f"{size:,.0f} {unit}"
         size /= 1000
     raise AssertionError(unit)
-
-
-def _counted(
-    schedule: Schedule, places: schedules.Array, chunks: schedules.Array, values: int
-) -> schedules.Array:
-    lengths = np.array([end - start for start, end in schedule.bounds(values)])
-    total = np.zeros(schedule.workers, np.int64)
-    np.add.at(total, places, lengths[chunks])
-    return total

@@ -1,6 +1,6 @@
 """Networks for rows, images, sequences and graphs, and what is asked of any network."""
 
-from farandole.networks.activations import ACTIVATIONS, Activation, activation, canonical
+from farandole.networks.activations import ACTIVATIONS, activation, canonical
 from farandole.networks.batch_sizing import PROBE_ROWS, BatchSizing
 from farandole.networks.cnn import CNN
 from farandole.networks.forward_pass import NOT_CALLED, evaluation_mode, forward_until
@@ -36,7 +36,6 @@ __all__ = [
     "PROBE_ROWS",
     "RNN",
     "VARYING",
-    "Activation",
     "BatchSizing",
     "Network",
     "Ragged",

@@ -5,7 +5,6 @@ from farandole.planning.cluster import Cluster
 from farandole.planning.network import find as find_network
 from farandole.planning.plan import Plan, plan
 from farandole.planning.profile import Layer, Profile
-from farandole.planning.recommendation import Recommendation
 from farandole.planning.report import closing, require_matplotlib, tables
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "Layer",
     "Plan",
     "Profile",
-    "Recommendation",
     "choose",
     "closing",
     "find_network",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from torch import nn
 import farandole
 from farandole.errors import InputError
 from farandole.parallel import Sharded, resolve
+from farandole.parallel.sharded.strategy import owners
 from farandole.testing.strategy_contract import CHECKS, check_all
 
 
@@ -65,3 +67,22 @@ def test_what_is_refused_before_launch(options: dict[str, Any], message: str) ->
     data = pa.table({"x": [0.0, 1.0], "y": [1.0, 2.0], "label": [0, 1]})
     with pytest.raises(InputError, match=message):
         farandole.train(network, data, strategy="sharded", num_workers=2, **options)
+
+
+@pytest.mark.parametrize("sizes", [[5, 4, 3, 3, 3], [1], [7, 7, 7], [100, 1, 1, 1]])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_no_worker_has_much_more_than_in_the_best_case(sizes: list[int], workers: int) -> None:
+    found = owners(sizes, [0] * workers)
+
+    def most(choice: tuple[int, ...] | list[int]) -> int:
+        return max(
+            sum(size for size, owner in zip(sizes, choice, strict=True) if owner == worker)
+            for worker in range(workers)
+        )
+
+    best = min(map(most, itertools.product(range(workers), repeat=len(sizes))))
+    assert most(found) <= best * (4 / 3)  # Graham's bound
+
+
+def test_tensors_that_a_worker_had_before_count() -> None:
+    assert owners([5, 5], loads=[100, 0]) == [1, 1]

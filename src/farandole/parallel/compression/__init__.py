@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from farandole.errors import InputError
-from farandole.parallel.compression.base import Compression, Compressor, CountedCollectives
+from farandole.parallel.compression.base import Compression, CountedCollectives
 from farandole.parallel.compression.gradients import CompressedGradients
 from farandole.parallel.compression.half import Half
 from farandole.parallel.compression.powersgd import PowerSGD
@@ -12,7 +12,6 @@ from farandole.parallel.compression.topk import TopK
 __all__ = [
     "CompressedGradients",
     "Compression",
-    "Compressor",
     "CountedCollectives",
     "Half",
     "PowerSGD",
