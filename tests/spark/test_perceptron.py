@@ -17,8 +17,7 @@ from farandole.data.columns import BadRows
 from farandole.errors import InputError
 from farandole.spark import classification as ours
 from farandole.spark.classification_summary import MultilayerPerceptronClassificationTrainingSummary
-from farandole.spark.input_errors import as_spark_error
-from farandole.spark.perceptron import objective_history, perceptron, weight_count
+from farandole.spark.perceptron import as_spark_error, objective_history, perceptron, weight_count
 from farandole.spark.regression import MultilayerPerceptronRegressor
 from farandole.training import UnusableRows
 

@@ -12,10 +12,10 @@ from pyspark.ml.param import Params
 from pyspark.ml.param.shared import HasValidationIndicatorCol, HasWeightCol
 
 from farandole.api import DEFAULT_TIMEOUT, TrainingResult, train
+from farandole.data import BadRows
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
 from farandole.networks import ACTIVATIONS, MLP, canonical, load_spark_weights, spark_weights
-from farandole.spark.input_errors import as_spark_error
 from farandole.spark.params import ParamInfo, boolean, declare, floating, text, whole
 from farandole.training import LBFGS, GradientDescent, UnusableRows
 
@@ -230,3 +230,60 @@ def objective_history(result: TrainingResult) -> list[float]:
     if result.steps["epoch"].iloc[0] == 0:  # of a solver, which begins with a look at the start
         return losses
     return [losses[0], *result.history["train_loss"].tolist()]
+
+
+def as_spark_error(
+    error: UnusableRows, *, features: str, label: str, weight: str | None, classes: int | None
+) -> InputError:
+    """Bad rows in the words of Spark ML, for those who know them, and with counts."""
+    lines = []
+    for bad in error.problems:
+        words = {
+            features: _about_features(bad),
+            label: _about_labels(bad, classes),
+            weight: _about_weights(bad),
+        }.get(bad.column)
+        rows = "1 row" if bad.count == 1 else f"{bad.count:,} rows"
+        lines.append(f"{words} ({rows} of column {bad.column!r})." if words else str(bad))
+    advice = str(error).splitlines()[-1]
+    if classes and any(bad.column == label and bad.kind == "outside" for bad in error.problems):
+        advice = (
+            f"The last of the layers is {classes}: it has to be the number of classes, which count "
+            "from 0. Else repair those rows."
+        )
+    return InputError("\n".join([*lines, advice]))
+
+
+def _about_features(bad: BadRows) -> str | None:
+    return {
+        "null": "Vectors MUST NOT be Null",
+        "not finite": f"Vector values MUST NOT be NaN or Infinity, but got {bad.example}",
+    }.get(bad.kind)
+
+
+def _about_labels(bad: BadRows, classes: int | None) -> str | None:
+    inside = "{0, 1}" if classes == 2 else f"[0, {classes})"
+    outside = f"Labels MUST be in {inside}, but got {_as_double(bad)}"
+    fraction = f"Labels MUST be Integers, but got {_as_double(bad)}"
+    return {
+        "null": "Labels MUST NOT be Null or NaN",
+        "not finite": "Labels MUST NOT be Null or NaN",
+        "outside": outside,
+        "fraction": outside if classes == 2 else fraction,
+    }.get(bad.kind)
+
+
+def _about_weights(bad: BadRows) -> str | None:
+    return {
+        "null": "Weights MUST NOT be Null or NaN",
+        "not finite": f"Weights MUST NOT be Negative or Infinity, but got {bad.example}",
+        "negative": f"Weights MUST NOT be Negative or Infinity, but got {_as_double(bad)}",
+    }.get(bad.kind)
+
+
+def _as_double(bad: BadRows) -> str:
+    """The example as Spark would print a double."""
+    try:
+        return str(float(bad.example))
+    except ValueError:
+        return bad.example
