@@ -110,7 +110,7 @@ def leave_without_a_word() -> None:
 
 
 def test_a_worker_that_leaves_without_a_word_is_named(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(WorkerFailed, match=r"died without a word \(exit code 7\)"):
+    with pytest.raises(WorkerFailed, match=r"died without an error message \(exit code 7\)"):
         farandole.run(leave_without_a_word, num_workers=1, engine="local")
 
 

@@ -185,7 +185,7 @@ class _Collector:
 def _describe_exit(code: int) -> str:
     if code == -9:
         return "the process was killed (signal 9), most often for lack of memory"
-    return f"the process died without a word (exit code {code})"
+    return f"the process died without an error message (exit code {code})"
 
 
 def _send(spec: WorkerSpec, process: WorkerProcess) -> None:
@@ -203,6 +203,7 @@ def _end(processes: list[WorkerProcess]) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     for process in processes:
-        process.wait(10)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
         with suppress(OSError):  # a spec that was never read to its end
             process.stdin.close()
