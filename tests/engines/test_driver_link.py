@@ -169,7 +169,7 @@ def test_a_worker_that_can_not_reach_the_driver_goes_on(capfd: pytest.CaptureFix
     link.tell("an event")
     link.close()
     assert not link.stop_requested()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30
     assert capfd.readouterr().err == "[rank 3] printed here\n"  # its own log has it
 
 

@@ -51,9 +51,11 @@ def test_a_worker_takes_over_environment_and_path(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "path", ["old"])
     monkeypatch.setattr(os, "environ", os.environ.copy())
     monkeypatch.setattr(fork_server, "_set_openblas_threads", (seen := []).append)
+    monkeypatch.setattr(fork_server, "usable_cores", lambda: 4)
     fork_server.apply_driver_settings({"A": "b"}, ["new"], 3)
+    fork_server.apply_driver_settings({"OPENBLAS_NUM_THREADS": "9"}, ["new"], 3)
     fork_server.apply_driver_settings({"OPENBLAS_NUM_THREADS": "2"}, ["new"], 3)
     assert os.environ == {"OPENBLAS_NUM_THREADS": "2"}
     assert sys.path == ["new"]
-    assert seen == [3, 2]
+    assert seen == [3, 4, 2]
     assert before

@@ -25,6 +25,8 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import NoReturn
 
+from farandole.system_resources import usable_cores
+
 FORK, READY, NOT_FORKABLE = b"fork", b"ready", b"not forkable"
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -62,7 +64,8 @@ def apply_driver_settings(environ: Mapping[str, str], path: Sequence[str], threa
     sys.path[:] = path
     importlib.invalidate_caches()
     blas_threads = environ.get("OPENBLAS_NUM_THREADS", "")
-    _set_openblas_threads(int(blas_threads) if blas_threads.isdecimal() else threads)
+    wanted = int(blas_threads) if blas_threads.isdecimal() else 0
+    _set_openblas_threads(min(wanted or threads, usable_cores()))  # as it does by itself
 
 
 class _Server:
