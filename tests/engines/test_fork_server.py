@@ -21,7 +21,7 @@ def answer_of(code: str) -> bytes:
         theirs.close()
         answer = ours.recv(64)
         ours.close()
-        assert server.wait(20) == 0  # it does not stay when the driver has gone
+        assert server.wait(60) == 0  # it does not stay when the driver has gone
     return answer
 
 

@@ -131,18 +131,21 @@ class ForkServer:
     def fork(self, listener: int | None) -> ForkedProcess:
         """A new worker; `NoAnswer`, `NotForkable`, or an OSError of this process's own."""
         with ExitStack() as stack, ExitStack() as kept:
-            inherited = []  # first: a new descriptor could get the number of a closed stream
-            for open_one in (lambda: os.dup(1), lambda: os.dup(2), lambda: os.open(".", os.O_PATH)):
-                inherited.append(open_one())
-                stack.callback(os.close, inherited[-1])
+
+            def closing(fd: int) -> int:
+                stack.callback(os.close, fd)
+                return fd
+
+            # First: a new descriptor could get the number of a stream that is closed.
+            inherited = [closing(os.dup(1)), closing(os.dup(2)), closing(os.open(".", os.O_PATH))]
             stdin_read, stdin_write = os.pipe()
-            stack.callback(os.close, stdin_read)
+            closing(stdin_read)
             stdin = kept.enter_context(open(stdin_write, "wb"))
             status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             kept.enter_context(status)
             stack.enter_context(theirs)
             fds = [stdin_read, *inherited, theirs.fileno()]
-            pid = self._request([*fds] if listener is None else [*fds, listener], theirs, status)
+            pid = self._request(fds if listener is None else [*fds, listener], theirs, status)
             kept.pop_all()
         return ForkedProcess(pid, stdin, status)
 
