@@ -22,7 +22,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "farandole"
 
 ROWS = (
     ("errors",),
-    ("arguments", "progress", "ragged", "system_memory"),
+    ("arguments", "progress", "ragged", "system_resources"),
     ("world", "networks", "_spark"),
     ("pretrained",),
     ("artifact",),  # rebuilds networks by name

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from farandole.engines import fork_server
+from farandole.engines import serve_forks
 
 _HEAVY = (
     "torch._dynamo",  # torch.optim imports it on first use
@@ -29,7 +29,7 @@ def main() -> None:
 
 def serve_local() -> None:
     """Load what workers need, and become the fork server of the local engine."""
-    fork_server.serve((*_HEAVY, "pyarrow.parquet", "farandole.api"))
+    serve_forks((*_HEAVY, "pyarrow.parquet", "farandole.api"))
 
 
 if __name__ == "__main__":

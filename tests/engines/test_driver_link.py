@@ -41,7 +41,7 @@ class Heard:
         self.messages.append((rank, message))
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 5) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -133,7 +133,7 @@ def test_a_driver_that_gives_up_ends_its_workers() -> None:
         link = DriverLink(0, endpoint.address, on_abort=aborted.set)
         assert eventually(lambda: endpoint.connected == 1)
         raise KeyError
-    assert aborted.wait(5)
+    assert aborted.wait(60)
     link.close()
 
 
@@ -169,7 +169,7 @@ def test_a_worker_that_can_not_reach_the_driver_goes_on(capfd: pytest.CaptureFix
     link.tell("an event")
     link.close()
     assert not link.stop_requested()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30
     assert capfd.readouterr().err == "[rank 3] printed here\n"  # its own log has it
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +27,7 @@ def a_file_of_the_package(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None
         lambda patch, _: patch.setenv("CUDA_VISIBLE_DEVICES", "1"),
         lambda patch, _: patch.setattr(sys, "executable", "/another/python"),
         lambda patch, _: patch.setattr(os, "sched_getaffinity", lambda _: {63}),
+        lambda patch, folder: patch.setattr(sys, "path", [*sys.path, str(folder)]),
         a_file_of_the_package,
     ],
 )
@@ -73,3 +76,23 @@ def test_the_users_folders_are_not_on_the_servers_path(
 def test_other_systems_have_fresh_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert fork_client.ready_server() is None
+
+
+def test_a_server_that_can_not_be_started_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = socket.socketpair()
+    monkeypatch.setattr(socket, "socketpair", lambda *_: pair)
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    with pytest.raises(FileNotFoundError):
+        fork_client.ForkServer(None)
+    assert [one.fileno() for one in pair] == [-1, -1]
+
+
+def test_a_worker_that_nobody_waits_for_has_ended() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()  # the server was killed
+    with ours, subprocess.Popen(["cat"], stdin=subprocess.PIPE) as zombie:
+        assert zombie.stdin is not None
+        worker = fork_client.ForkedProcess(zombie.pid, zombie.stdin, ours)
+        assert worker.poll() is None
+        zombie.stdin.close()
+        assert worker.wait(60) == 255

@@ -83,7 +83,7 @@ def test_a_script_and_its_ctrl_c(script: Script) -> None:
     script.press()
     pressed = time.monotonic()
     assert script.until("PLAIN") == "interrupted"
-    assert time.monotonic() - pressed < 10
+    assert time.monotonic() - pressed < 60  # and the workers sleep for 300
     assert eventually(lambda: gone(pids))
 
     script.ready()
@@ -99,4 +99,4 @@ def test_a_script_and_its_ctrl_c(script: Script) -> None:
     assert eventually(lambda: gone(pids))
 
     assert script.until("BEFORE") == script.until("AFTER")
-    assert script.process.wait(30) == 0
+    assert script.process.wait(60) == 0

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from tests.engines import traces
 
 import farandole
-from farandole.engines import LocalEngine, Task
+from farandole.engines import LocalEngine, Task, local
 from farandole.errors import WorkerFailed
 from farandole.testing import engine_contract as contract
 from farandole.world import World
@@ -104,14 +104,32 @@ def test_workers_and_their_server_end_with_a_driver_that_is_killed() -> None:
     assert traces.eventually(lambda: not worker.is_running() and not server.is_running())
 
 
-def leave_without_a_word() -> None:
+def leave_without_a_message() -> None:
     time.sleep(0.1)
     os._exit(7)
 
 
-def test_a_worker_that_leaves_without_a_word_is_named(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(WorkerFailed, match=r"died without a word \(exit code 7\)"):
-        farandole.run(leave_without_a_word, num_workers=1, engine="local")
+def test_a_worker_that_leaves_without_a_message_is_named(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(WorkerFailed, match=r"died without an error message \(exit code 7\)"):
+        farandole.run(leave_without_a_message, num_workers=1, engine="local")
+
+
+def test_a_process_that_does_not_end_does_not_stop_the_clean_up(tmp_path: Path) -> None:
+    class Stuck:
+        pid = 1 << 30  # nobody's
+
+        def __init__(self) -> None:
+            self.stdin = (tmp_path / "stdin").open("wb")
+
+        def poll(self) -> None:
+            """It runs."""
+
+        def wait(self, timeout: float) -> int:
+            raise subprocess.TimeoutExpired("worker", timeout)
+
+    stuck = [Stuck(), Stuck()]
+    local._end([*stuck])
+    assert all(process.stdin.closed for process in stuck)
 
 
 def test_output_of_workers_reaches_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:

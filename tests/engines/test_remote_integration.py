@@ -50,7 +50,7 @@ def end(process: subprocess.Popen[Any]) -> None:
     """End a process and its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(20)
+    process.wait(60)
 
 
 def check(found: dict[str, Any], shown: str) -> None:
@@ -67,13 +67,13 @@ def check(found: dict[str, Any], shown: str) -> None:
     assert predictions["udf"] == predictions["sql"] == predictions["torch"]
     *numbers, seconds = found["too many"]
     assert numbers == [3, 2]
-    assert seconds < 5
+    assert seconds < 30
     failure = found["failure"]
     assert (failure["rank"], failure["cause"], failure["own"]) == (1, "Oddity", True)
     assert failure["text"].startswith("rank 1 failed: Oddity: boom")
     assert "in fail\n" in failure["text"]
     assert "org.apache" not in failure["text"]
-    assert failure["seconds"] < 20  # and the peer sleeps for 60
+    assert failure["seconds"] < 45  # and the peer sleeps for 60
 
 
 def free_port() -> int:

@@ -35,7 +35,7 @@ def test_a_listener_is_bound_to_one_interface() -> None:
 def test_a_published_port_is_read_by_many_and_then_gone() -> None:
     threads = threading.active_count()
     with published_port(NAME, 40_000):
-        assert [find_port(NAME, 5) for _ in range(5)] == [40_000] * 5
+        assert [find_port(NAME, 60) for _ in range(5)] == [40_000] * 5
     assert threading.active_count() == threads
     with pytest.raises(WorkerMissing) as caught:
         find_port(NAME, 0.1)
@@ -44,11 +44,11 @@ def test_a_published_port_is_read_by_many_and_then_gone() -> None:
 
 def test_a_port_may_be_published_late() -> None:
     found: list[int] = []
-    reader = threading.Thread(target=lambda: found.append(find_port(NAME, 5)))
+    reader = threading.Thread(target=lambda: found.append(find_port(NAME, 60)))
     reader.start()
     time.sleep(0.05)
     with published_port(NAME, 7):
-        reader.join(5)
+        reader.join(60)
     assert found == [7]
 
 
@@ -58,7 +58,7 @@ def test_a_store_that_never_answers_is_waited_for_no_longer_than_allowed() -> No
         with pytest.raises(WorkerMissing) as caught:
             open_store(1, 2, LOOPBACK, deaf.getsockname()[1], None, 0.5)
         assert caught.value.ranks == (0,)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
 
 
 def test_those_who_did_not_come_are_named() -> None:

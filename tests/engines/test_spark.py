@@ -26,7 +26,7 @@ def test_whoever_waits_for_spark_is_told_so(
             return given
 
     def busy() -> pa.Table:
-        assert told.wait(10), "nobody was told"
+        assert told.wait(60), "nobody was told"
         return pa.table({"x": [1]})
 
     monkeypatch.setattr(_spark, "thread", lambda session, work: threading.Thread(target=work))

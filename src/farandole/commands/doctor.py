@@ -18,7 +18,7 @@ from farandole import __version__, _spark
 from farandole.commands.exit_codes import DONE, FAILED
 from farandole.commands.parser import CommandParser
 from farandole.commands.session import open_session, silent_stderr, within
-from farandole.system_memory import available_memory
+from farandole.system_resources import available_memory, usable_cores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,9 +136,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def check_machine() -> Finding:
     """Cores and memory."""
-    cores = os.cpu_count() or 1
     free, total = _memory()
-    detail = f"{cores} cores, {free:.1f} of {total:.1f} GB memory free"
+    detail = f"{usable_cores()} cores, {free:.1f} of {total:.1f} GB memory free"
     return Finding("machine", free > 1, detail, "Close something: a JVM and workers need over 1 GB")
 
 

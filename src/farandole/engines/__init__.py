@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from farandole import _spark
-from farandole.engines import fork_server
 from farandole.engines.base import Engine, Task
+from farandole.engines.fork_server import serve_forks
 from farandole.engines.inline import InlineEngine
 from farandole.engines.output import Output
 from farandole.errors import InputError
@@ -23,8 +23,8 @@ __all__ = [
     "Output",
     "SparkEngine",
     "Task",
-    "fork_server",
     "resolve",
+    "serve_forks",
     "stop_fork_server",
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
-from farandole.engines.fork_server import FORK, ONE_THREAD, READY, UNFIT
+from farandole.engines.fork_server import FORK, NOT_FORKABLE, ONE_THREAD, READY
 
 _COMMAND = (
     "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]\n"
@@ -26,9 +27,19 @@ _READ_AT_START = (
     *("TORCH", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_", "CUDA_", "NVIDIA_", "NCCL_", "HIP_"),
 )
 """Variables that the interpreter, the C library or torch read once, while they start."""
+_START_SECONDS = 120.0
+"""A server that needs longer to load everything is stuck."""
 _ANSWER_SECONDS = 30.0
 """A server that needs longer to fork is stopped or stuck."""
 _UNKNOWN_CODE = 255
+
+
+class NoAnswer(ConnectionError):
+    """The server has died, or is stuck."""
+
+
+class NotForkable(ConnectionError):
+    """The server must not fork, or can't."""
 
 
 class ForkedProcess:
@@ -43,7 +54,7 @@ class ForkedProcess:
     def poll(self) -> int | None:
         """The exit code; None while it runs."""
         if self._code is None:
-            self._look(0)
+            self._poll_status(0)
         return self._code
 
     def wait(self, timeout: float) -> int:
@@ -53,10 +64,10 @@ class ForkedProcess:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise subprocess.TimeoutExpired(f"worker {self.pid}", timeout)
-            self._look(left)
+            self._poll_status(left)
         return code
 
-    def _look(self, seconds: float) -> None:
+    def _poll_status(self, seconds: float) -> None:
         self._status.settimeout(seconds)
         try:
             message = self._status.recv(64)
@@ -66,7 +77,7 @@ class ForkedProcess:
             message = b""
         if message:
             self._ended(int(message.removeprefix(b"exit ")))
-        elif not _exists(self.pid):  # the server was killed: nobody knows the code
+        elif not _is_running(self.pid):  # the server was killed: nobody knows the code
             self._ended(_UNKNOWN_CODE)
         else:
             time.sleep(min(seconds, 0.02))
@@ -83,7 +94,8 @@ class ForkServer:
         self.settings = settings
         self._answer: bytes | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, ExitStack() as on_error:
+            on_error.enter_context(self._control)
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _COMMAND, *_library_path()],
                 stdin=theirs.fileno(),
@@ -92,6 +104,7 @@ class ForkServer:
                 env={**os.environ, **ONE_THREAD},
                 start_new_session=True,
             )
+            on_error.pop_all()
 
     @property
     def pid(self) -> int:
@@ -101,36 +114,58 @@ class ForkServer:
     def is_ready(self) -> bool:
         """Wait until it has loaded everything; False when it must not fork, or has died."""
         if self._answer is None:
+            self._control.settimeout(_START_SECONDS)
             try:
                 self._answer = self._control.recv(64)
+            except TimeoutError:  # another one would be as slow
+                self._answer = NOT_FORKABLE
+                self.stop(kill=True)
             except OSError:
                 self._answer = b""
         return self._answer == READY
 
     def is_gone(self) -> bool:
-        """Whether its process has ended, though it is fit."""
-        return self._answer != UNFIT and self._process.poll() is not None
+        """Whether its process has ended, though it could fork."""
+        return self._answer != NOT_FORKABLE and self._process.poll() is not None
 
     def fork(self, listener: int | None) -> ForkedProcess:
-        """A new worker; an OSError when the server doesn't answer."""
+        """A new worker; `NoAnswer`, `NotForkable`, or an OSError of this process's own."""
         with ExitStack() as stack, ExitStack() as kept:
+
+            def closing(fd: int) -> int:
+                stack.callback(os.close, fd)
+                return fd
+
+            # First: a new descriptor could get the number of a stream that is closed.
+            inherited = [closing(os.dup(1)), closing(os.dup(2)), closing(os.open(".", os.O_PATH))]
             stdin_read, stdin_write = os.pipe()
-            stack.callback(os.close, stdin_read)
+            closing(stdin_read)
             stdin = kept.enter_context(open(stdin_write, "wb"))
             status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             kept.enter_context(status)
-            with theirs:
-                folder = os.open(".", os.O_PATH)
-                stack.callback(os.close, folder)
-                fds = [stdin_read, 1, 2, folder, theirs.fileno()]
-                fds += [] if listener is None else [listener]
-                socket.send_fds(self._control, [FORK], fds)
-            status.settimeout(_ANSWER_SECONDS)
-            word, _, pid = status.recv(64).partition(b" ")
-            if word != b"pid":
-                raise ConnectionError("the fork server made no worker")
+            stack.enter_context(theirs)
+            fds = [stdin_read, *inherited, theirs.fileno()]
+            pid = self._request(fds if listener is None else [*fds, listener], theirs, status)
             kept.pop_all()
-        return ForkedProcess(int(pid), stdin, status)
+        return ForkedProcess(pid, stdin, status)
+
+    def _request(self, fds: list[int], theirs: socket.socket, status: socket.socket) -> int:
+        """Send a request, and give the new worker's pid."""
+        try:
+            self._control.settimeout(_ANSWER_SECONDS)
+            socket.send_fds(self._control, [FORK], fds)
+            theirs.close()  # the server has the only one now: if it dies, the end is read
+            status.settimeout(_ANSWER_SECONDS)
+            answer = status.recv(64)
+        except OSError as error:
+            raise NoAnswer("the fork server doesn't answer") from error
+        if answer == NOT_FORKABLE:
+            self._answer = NOT_FORKABLE
+            raise NotForkable("the fork server runs more than one thread, or the system refuses")
+        word, _, pid = answer.partition(b" ")
+        if word != b"pid":
+            raise NoAnswer("the fork server made no worker")
+        return int(pid)
 
     def stop(self, *, kill: bool = False) -> None:
         """Let it end: when its workers have ended, or at once."""
@@ -142,7 +177,7 @@ class ForkServer:
         except subprocess.TimeoutExpired:  # another thread's workers still run
             threading.Thread(target=self._process.wait, daemon=True).start()
 
-    def disown(self) -> None:
+    def forget_after_fork(self) -> None:
         """In a fork of the driver: leave the server to the parent."""
         self._control.close()
         self._process.returncode = 0  # it isn't a child of this process
@@ -150,7 +185,6 @@ class ForkServer:
 
 _lock = threading.Lock()
 _server: ForkServer | None = None
-_hooked = False
 
 
 def ready_server() -> ForkServer | None:
@@ -162,12 +196,12 @@ def ready_server() -> ForkServer | None:
         settings = _settings()
         if _server is None or _server.is_gone() or _server.settings != settings:
             _stop()
-            _hook()
+            _register_exit_hooks()
             _server = ForkServer(settings)
         return _server if _server.is_ready() else None
 
 
-def drop(server: ForkServer) -> None:
+def kill_server(server: ForkServer) -> None:
     """Kill a server that doesn't answer. Its workers go on."""
     global _server
     with _lock:
@@ -194,20 +228,18 @@ def _stop() -> None:
         _server = None
 
 
-def _hook() -> None:
-    """Once: end the server with this process, and leave it alone in a fork of this process."""
-    global _hooked
-    if not _hooked:
-        _hooked = True
-        atexit.register(stop_fork_server)
-        os.register_at_fork(after_in_child=_disown)
+@functools.cache  # once
+def _register_exit_hooks() -> None:
+    """End the server with this process, and leave it alone in a fork of this process."""
+    atexit.register(stop_fork_server)
+    os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-def _disown() -> None:
+def _forget_after_fork() -> None:
     global _lock, _server
     _lock = threading.Lock()
     if _server is not None:
-        _server.disown()
+        _server.forget_after_fork()
         _server = None
 
 
@@ -221,6 +253,7 @@ def _settings() -> Hashable:
     limits = [name for name in dir(resource) if name.startswith("RLIMIT_")]
     return (
         sys.executable,
+        tuple(filter(None, sys.path)),  # "", the current folder, may change at any time
         tuple(
             (name, value)
             for name, value in sorted(os.environ.items())
@@ -258,11 +291,10 @@ def _library_path() -> list[str]:
     return [entry for entry in sys.path if os.path.realpath(entry) not in users]
 
 
-def _exists(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
+    """Whether it has not ended: a zombie has, and stays one where nobody waits for orphans."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
         return False
-    except PermissionError:
-        pass
-    return True
+    return stat.rpartition(b")")[2].split()[0] not in {b"Z", b"X"}

@@ -5,7 +5,8 @@ side is `fork_client`. A request is one message with these file descriptors:
 
     stdin  stdout  stderr  current folder  status  [the listening socket of rank 0's store]
 
-The worker reads its spec from stdin. Through `status` go back "pid 123" and "exit -9".
+The worker reads its spec from stdin. Through `status` go back "pid 123" and "exit -9", or one
+"not forkable".
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import NoReturn
 
-FORK, READY, UNFIT = b"fork", b"ready", b"unfit"
+from farandole.system_resources import usable_cores
+
+FORK, READY, NOT_FORKABLE = b"fork", b"ready", b"not forkable"
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -35,33 +38,34 @@ ONE_THREAD = {
 _MOST_FDS = 6
 
 
-def serve(modules: Iterable[str]) -> NoReturn:
+def serve_forks(modules: Iterable[str]) -> NoReturn:
     """Load `modules`, then fork workers until the driver closes the other end of stdin."""
     control = socket.socket(fileno=0)
     try:
         for name in modules:
             importlib.import_module(name)
-        fit = _has_one_thread()
+        forkable = _has_one_thread()
     except Exception:  # fresh interpreters will tell it in their own words
-        fit = False
+        forkable = False
     gc.collect()
     gc.freeze()  # the workers then share these pages: their collector leaves them alone
     os.chdir("/")
     with suppress(OSError):  # the driver has gone
-        control.send(READY if fit else UNFIT)
-        if fit:
+        control.send(READY if forkable else NOT_FORKABLE)
+        if forkable:
             _Server(control).run()
     os._exit(0)  # there is nothing to tidy up, which would take torch a second
 
 
-def adopt(environ: Mapping[str, str], path: Sequence[str], threads: int) -> None:
+def apply_driver_settings(environ: Mapping[str, str], path: Sequence[str], threads: int) -> None:
     """Take over, in a forked worker, what a fresh interpreter gets from the driver."""
     os.environ.clear()
     os.environ.update(environ)
     sys.path[:] = path
     importlib.invalidate_caches()
     blas_threads = environ.get("OPENBLAS_NUM_THREADS", "")
-    _set_openblas_threads(int(blas_threads) if blas_threads.isdecimal() else threads)
+    wanted = int(blas_threads) if blas_threads.isdecimal() else 0
+    _set_openblas_threads(min(wanted or threads, usable_cores()))  # as it does by itself
 
 
 class _Server:
@@ -93,11 +97,16 @@ class _Server:
         )
         if not message:
             return False
-        assert _has_one_thread()  # a lock that another thread held would stay locked in the child
-        pid = os.fork()
+        pid = _fork()
         if pid == 0:
             self._become_worker(fds)
-        self._statuses[pid] = fds.pop(4)
+        status = fds.pop(4)
+        if pid is None:
+            with suppress(OSError):  # the driver no longer waits
+                os.write(status, NOT_FORKABLE)
+            os.close(status)
+        else:
+            self._statuses[pid] = status
         _close(fds)
         return True
 
@@ -112,9 +121,9 @@ class _Server:
 
     def _become_worker(self, fds: list[int]) -> NoReturn:
         """In the child: be what a fresh interpreter is, but for the modules that are loaded."""
-        from farandole.engines.local_worker import main
+        try:  # an error must not unwind into the server's loop
+            from farandole.engines.local_worker import main
 
-        try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()  # before the driver knows the pid: it ends workers by their group
@@ -127,7 +136,7 @@ class _Server:
             _close([*fds[:5], *self._statuses.values()])
             self._signals.close()
             self._wakeup.close()
-            _renew()
+            reset_inherited_state()
             main(fds[5] if len(fds) > 5 else None, forked=True)
         except BaseException:
             traceback.print_exc()
@@ -135,11 +144,21 @@ class _Server:
             os._exit(1)
 
 
+def _fork() -> int | None:
+    """The child's pid, 0 in the child; None when it isn't safe, or the system refuses."""
+    if not _has_one_thread():  # a lock that another thread held would stay locked in the child
+        return None
+    try:
+        return os.fork()
+    except OSError:
+        return None
+
+
 def _has_one_thread() -> bool:
     return len(os.listdir("/proc/self/task")) == 1
 
 
-def _renew() -> None:
+def reset_inherited_state() -> None:
     """Undo what forked processes would share, and fresh interpreters don't."""
     if "torch" in sys.modules:
         import numpy as np

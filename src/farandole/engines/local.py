@@ -28,6 +28,7 @@ from farandole.engines.local_worker import (
 )
 from farandole.engines.rendezvous import LOOPBACK, listen
 from farandole.engines.serialization import PickledTask, load_result
+from farandole.system_resources import usable_cores
 
 _CAUSE_SECONDS = 1.0
 """After a worker lost a peer: how long to wait for that peer to say what had happened."""
@@ -92,7 +93,7 @@ class LocalEngine:
         timeout: float,
     ) -> None:
         """Add a process for each rank to `processes`."""
-        threads = self.threads or max(1, (os.cpu_count() or 1) // size)
+        threads = self.threads or max(1, usable_cores() // size)
         environ = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         with listen(LOOPBACK) as listener:
             for rank in range(size):
@@ -185,7 +186,7 @@ class _Collector:
 def _describe_exit(code: int) -> str:
     if code == -9:
         return "the process was killed (signal 9), most often for lack of memory"
-    return f"the process died without a word (exit code {code})"
+    return f"the process died without an error message (exit code {code})"
 
 
 def _send(spec: WorkerSpec, process: WorkerProcess) -> None:
@@ -203,6 +204,7 @@ def _end(processes: list[WorkerProcess]) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     for process in processes:
-        process.wait(10)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
         with suppress(OSError):  # a spec that was never read to its end
             process.stdin.close()

@@ -16,11 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
-from farandole.engines import fork_client
 from farandole.engines.driver_link import Address, DriverLink
 from farandole.engines.failure import Failure
-from farandole.engines.fork_client import ForkServer
-from farandole.engines.fork_server import adopt
+from farandole.engines.fork_client import ForkServer, NoAnswer, kill_server
+from farandole.engines.fork_server import apply_driver_settings
 from farandole.engines.serialization import PickledTask
 
 # Modules are looked for where the driver finds them, the folder of its script included.
@@ -78,8 +77,10 @@ def start_worker(
     if server is not None:
         try:
             return server.fork(listener)
-        except OSError:
-            fork_client.drop(server)
+        except NoAnswer:
+            kill_server(server)
+        except OSError:  # it can't fork; or a stream or the current folder of this process is gone
+            pass
     return subprocess.Popen(
         [
             sys.executable,
@@ -109,7 +110,7 @@ def main(listener: int | None, *, forked: bool = False) -> None:
     spec = _receive_spec(stdin)
     _exit_with_driver(stdin)
     if forked:
-        adopt(spec.environ, spec.path, spec.threads)
+        apply_driver_settings(spec.environ, spec.path, spec.threads)
     link = DriverLink(spec.rank, spec.driver)
     message = _run(spec, listener, link)
     link.tell(message)
@@ -122,17 +123,18 @@ def _run(spec: WorkerSpec, listener_fd: int | None, link: DriverLink) -> WorkerR
     import torch
 
     from farandole.engines.rendezvous import LoopbackRendezvous
-    from farandole.engines.worker import WorkerFailure, run_task
+    from farandole.engines.worker import WorkerContext, WorkerFailure, run_task
 
     torch.set_num_threads(spec.threads)
     listener = None if listener_fd is None else socket.socket(fileno=listener_fd)
     rendezvous = LoopbackRendezvous(
         spec.rank, spec.size, lambda: spec.store_port, listener, spec.timeout
     )
+    context = WorkerContext(
+        rank=spec.rank, size=spec.size, rendezvous=rendezvous, link=link, timeout=spec.timeout
+    )
     try:
-        return WorkerResult(
-            run_task(spec.task, spec.rank, spec.size, iter(()), rendezvous, link, spec.timeout)
-        )
+        return WorkerResult(run_task(spec.task, iter(()), context))
     except WorkerFailure as error:
         return error.failure
 

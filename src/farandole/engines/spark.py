@@ -198,7 +198,9 @@ def _translated(error: Exception, failures: list[Failure]) -> Exception:
     failure = first_cause(known) if known else None
     broken = _BROKEN_TASK.search(text)
     if (failure is None or failure.lost_peer) and broken and "exited unexpectedly" in text:
-        why = "its Python process died without a word, most often killed for lack of memory"
+        why = (
+            "its Python process died without an error message, most often killed for lack of memory"
+        )
         failure = Failure(int(broken[1]), why, "", None, lost_peer=False)
     if failure is not None:
         return failure.to_error()

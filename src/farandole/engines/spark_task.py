@@ -31,7 +31,7 @@ from farandole.engines.rendezvous import (
     published_port,
 )
 from farandole.engines.serialization import PickledTask
-from farandole.engines.worker import WorkerFailure, run_task
+from farandole.engines.worker import WorkerContext, WorkerFailure, run_task
 from farandole.errors import LaunchError
 
 RESULT_COLUMNS = "rank int, part int, payload binary"
@@ -81,7 +81,10 @@ def _run(
     rows = batches if spec.has_rows else _drained(batches)
     try:
         with _rendezvous(spec, context, rank, size) as rendezvous:
-            return run_task(spec.task, rank, size, rows, rendezvous, link, spec.timeout)
+            worker = WorkerContext(
+                rank=rank, size=size, rendezvous=rendezvous, link=link, timeout=spec.timeout
+            )
+            return run_task(spec.task, rows, worker)
     except WorkerFailure as error:
         failure = error.failure
     link.tell(failure)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,52 +23,53 @@ class WorkerFailure(Exception):
         self.failure = failure
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerContext:
+    """Which worker this is, and how it reaches the others and the driver."""
+
+    rank: int
+    size: int
+    rendezvous: Rendezvous
+    link: Link
+    timeout: float
+
+
 def run_task(
-    task: PickledTask,
-    rank: int,
-    size: int,
-    batches: Iterator[pa.RecordBatch],
-    rendezvous: Rendezvous,
-    link: Link,
-    timeout: float,
+    pickled: PickledTask, batches: Iterator[pa.RecordBatch], context: WorkerContext
 ) -> bytes:
     """Load, join the others, work; gives the pickled result. Any error is a `WorkerFailure`."""
     try:
-        with output_to(link):
-            return _load_and_work(task, rank, size, batches, rendezvous, link, timeout)
+        with output_to(context.link):
+            return _load_and_work(pickled, batches, context)
     except BaseException as error:  # also sys.exit(): the driver has to hear of it
-        failure = Failure.of(rank, error)
+        failure = Failure.of(context.rank, error)
     raise WorkerFailure(failure)
 
 
 def _load_and_work(
-    pickled: PickledTask,
-    rank: int,
-    size: int,
-    batches: Iterator[pa.RecordBatch],
-    rendezvous: Rendezvous,
-    link: Link,
-    timeout: float,
+    pickled: PickledTask, batches: Iterator[pa.RecordBatch], context: WorkerContext
 ) -> bytes:
     task = pickled.load()
+    rank, rendezvous = context.rank, context.rendezvous
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
     store = rendezvous.open_store() if rank == 0 else None
-    state = task.load(rank, size, batches)
+    state = task.load(rank, context.size, batches)
     loaded = time.perf_counter()
     addresses = rendezvous.addresses()
     here = [other for other, address in enumerate(addresses) if address == addresses[rank]]
     device = choose_device(here.index(rank), len(here))
-    with process_group(store or rendezvous.open_store(), rank, addresses, device, timeout):
+    store = store or rendezvous.open_store()
+    with process_group(store, rank, addresses, device, context.timeout):
         world = World(
             rank=rank,
-            size=size,
+            size=context.size,
             local_rank=here.index(rank),
             local_size=len(here),
             addresses=tuple(addresses),
             device=device,
-            timeout=timeout,
-            link=link,
+            timeout=context.timeout,
+            link=context.link,
             seconds={"read": loaded - start, "ring-up": time.perf_counter() - loaded},
         )
         with entered(world):

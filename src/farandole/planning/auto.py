@@ -12,7 +12,7 @@ from farandole.errors import InputError
 from farandole.parallel import AllReduce, Sharded, Strategy
 from farandole.planning.memory import sharded
 from farandole.planning.units import format_bytes
-from farandole.system_memory import available_memory
+from farandole.system_resources import available_memory
 
 _USABLE = 0.8
 """Of the memory that is free; the rest is for activations and rows."""

@@ -22,7 +22,7 @@ from farandole.engines import Engine, Output, Task
 from farandole.errors import InputError, WorkerFailed, WorkerMissing
 from farandole.world import World, current_world
 
-PATIENCE = 20.0
+PATIENCE = 45.0
 """Seconds for a failure to be seen, on a busy machine too; a peer left alone takes 60."""
 _LONG = 60.0
 

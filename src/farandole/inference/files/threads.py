@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from farandole.arguments import check_integer_or_auto
+from farandole.system_resources import usable_cores
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,7 +53,7 @@ def one_thread_each() -> Iterator[None]:
 def count_workers(num_workers: int | str) -> int:
     """As many as asked for; "auto": as there are cores for this process."""
     if check_integer_or_auto("num_workers", num_workers) == "auto":
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores()
+        return usable_cores()
     return int(num_workers)
 
 
@@ -87,7 +87,3 @@ class FirstCallAlone:
 
 def _use_one_thread() -> None:
     torch.set_num_threads(1)  # OpenMP keeps the number by thread: each has to say so
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1

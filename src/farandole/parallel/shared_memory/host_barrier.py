@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from farandole.errors import PeerLost
+from farandole.system_resources import usable_cores
 
 _SIGNAL = b"."
 _SPIN_SECONDS = 100e-6
@@ -32,7 +33,7 @@ class HostBarrier:
         self._timeout = timeout
         for peer in self._peers.values():
             peer.setblocking(False)
-        has_core = len(self.ranks) <= len(_usable_cores())
+        has_core = len(self.ranks) <= usable_cores()
         self._spin_seconds = _SPIN_SECONDS if has_core else 0.0
 
     @property
@@ -126,10 +127,3 @@ def _drop_signalled(missing: dict[int, socket.socket]) -> None:
         del missing[rank]
     if gone:
         raise PeerLost(gone)
-
-
-def _usable_cores() -> set[int]:
-    """Of this process: a container may have fewer than the machine."""
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))

@@ -1,4 +1,4 @@
-"""System memory: what processes may still take on this machine, or in this container."""
+"""System resources: the memory and cores that processes may use on this machine, or container."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ def available_memory(
     True
     """
     return max(0.0, min([_available(meminfo), *_left(groups, own)]))
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on, which can be fewer than the machine has.
+
+    >>> usable_cores() > 0
+    True
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _available(meminfo: Path) -> float:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from farandole.system_memory import available_memory
+from farandole.system_resources import available_memory, usable_cores
 
 
 @pytest.fixture
@@ -29,3 +30,20 @@ def test_the_limit_of_a_container_counts(machine: Path) -> None:
     (machine / "job" / "memory.current").write_text("900000\n")
     (machine / "job" / "memory.stat").write_text("anon 1\ninactive_file 300000\n")
     assert free(machine) == 400_000
+
+
+def test_cores_that_this_process_may_not_run_on_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+    assert usable_cores() == 2
+
+
+@pytest.mark.parametrize(("count", "cores"), [(64, 64), (None, 1)])
+def test_where_there_is_no_affinity_the_machine_counts(
+    count: int | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: count)
+    assert usable_cores() == cores
