@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _workers_that_have_started(spark: SparkSession) -> None:
+    """Start Spark's Python workers: some tests time what comes after, whichever is the first."""
+    farandole.run(os.getpid, num_workers=2, engine="spark")
+
+
 @pytest.mark.parametrize("check", contract.CHECKS)
 def test_contract(spark: SparkSession, check: Callable[..., None]) -> None:
     before = traces.traces()
