@@ -73,6 +73,14 @@ def test_the_users_folders_are_not_on_the_servers_path(
     assert fork_client._library_path() == [library]
 
 
+def test_the_current_folder_may_be_gone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    monkeypatch.setattr(sys, "path", ["", "/a/library"])
+    assert fork_client._library_path() == ["/a/library"]
+
+
 def test_other_systems_have_fresh_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     assert fork_client.ready_server() is None

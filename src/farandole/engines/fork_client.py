@@ -287,8 +287,15 @@ def _library_path() -> list[str]:
     files = [sys.modules[name].__file__ or "" for name in names if name in sys.modules]
     libraries = {os.path.realpath(Path(file).parent.parent) for file in files}
     script = getattr(sys.modules["__main__"], "__file__", None)
-    users = {os.path.realpath(""), os.path.realpath(Path(script or "").parent)} - libraries
-    return [entry for entry in sys.path if os.path.realpath(entry) not in users]
+    users = {_real_path(""), _real_path(os.path.dirname(script or ""))} - libraries
+    return [entry for entry in sys.path if _real_path(entry) not in users]
+
+
+def _real_path(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except FileNotFoundError:  # the current folder was deleted
+        return ""
 
 
 def _is_running(pid: int) -> bool:
