@@ -132,6 +132,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
         yield master
 
 
+@pytest.mark.exhaustive
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
 def test_a_standalone_cluster(cluster: str, tmp_path: Path) -> None:

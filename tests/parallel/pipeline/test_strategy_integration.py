@@ -95,6 +95,7 @@ def test_three_stages_keep_the_contract() -> None:
     assert found == [[NAMES] * 3] * 3
 
 
+@pytest.mark.exhaustive
 def test_four_stages_and_two_by_two_keep_the_contract(four: list[dict[str, Any]]) -> None:
     assert [worker["names"] for worker in four] == [[NAMES] * 4] * 4
 

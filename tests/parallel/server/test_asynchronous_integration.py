@@ -198,7 +198,9 @@ def _accuracies(servers: int) -> list[float]:
     return [accuracy(strategy, current_world(), seed=seed, **DIGITS) for seed in SEEDS]
 
 
-@pytest.mark.parametrize(("workers", "servers"), [(2, 1), (3, 2)])
+@pytest.mark.parametrize(
+    ("workers", "servers"), [(2, 1), pytest.param(3, 2, marks=pytest.mark.exhaustive)]
+)
 def test_asynchronous_training_is_as_good_on_the_digits(workers: int, servers: int) -> None:
     """On average: who is faster differs from run to run, and with it some rows."""
     synchronous = [accuracy(AllReduce(), World(), seed=seed, **DIGITS) for seed in SEEDS]

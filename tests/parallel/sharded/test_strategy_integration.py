@@ -36,7 +36,7 @@ def test_workers_keep_the_contract(workers: int) -> None:
     assert found == [expected] * workers
 
 
-@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_a_sharded_network_does_as_a_whole_one(workers: int) -> None:
     names = [check.__name__ for check in CHECKS]
     expected = [f"{name} {stage}" for stage in STAGES for name in names]
@@ -44,6 +44,7 @@ def test_a_sharded_network_does_as_a_whole_one(workers: int) -> None:
     assert found == [expected] * workers
 
 
+@pytest.mark.exhaustive
 def test_replicas_of_shards() -> None:
     arguments = ((2, 3), ["check_replicated"])
     found = farandole.run(run_checks, arguments, num_workers=4, engine="local")
