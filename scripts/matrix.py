@@ -28,7 +28,7 @@ FOLDER = ROOT / ".matrix"
 RESULTS = FOLDER / "results.json"
 PYTHONS = ("3.11", "3.12", "3.13")
 SPARKS = ("4.1", "4.2", "4.3")
-CHECKS = ("fit", "transform", "save", "load", "perceptron", "predict_udf")
+CHECKS = ("fit", "transform", "save", "load", "perceptron", "predict_udf", "train")
 SESSIONS = {"classic": [], "Connect": ["--connect"]}
 SUITE_SECONDS = 900
 
@@ -37,8 +37,8 @@ HEAD = """# What it runs with
 `make matrix` wrote this page. It makes a virtual environment for each pair of a Python and a Spark
 version, with the other packages as `constraints.txt` pins them, and runs `scripts/smoke.py` there,
 on classic Spark and on Spark Connect: fit with two workers, transform, save, load, the perceptron
-against Spark ML's own, and `predict_udf`. Only what passed all of it stands in the ranges and
-classifiers of `pyproject.toml`.
+against Spark ML's own, `predict_udf`, and `farandole.train` with two processes. Only what passed
+all of it stands in the ranges and classifiers of `pyproject.toml`.
 
 | Python | Spark | torch | classic | Connect |
 |---|---|---|---|---|

@@ -3,7 +3,8 @@
 # Builds the source archive and, out of it, the wheel into dist/. Then does what a user does with the wheel, in two
 # empty virtual environments outside of this checkout:
 #   farandole[spark]   `farandole doctor`, and the first example of the README as a script;
-#   farandole alone    predictions by the network that the example saved, with neither Spark nor Java.
+#   farandole alone    predictions by the network that the example saved, and training on local processes, with
+#                      neither Spark nor Java.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -62,15 +63,22 @@ sh "$root/scripts/pip_install.sh" "$folder/alone" "$wheel"
 alone() { env -i HOME="$folder" PATH="$folder/alone/bin" "$@"; }
 alone farandole --help >/dev/null
 alone farandole predict --model flowers-model --input flowers.parquet --output predicted.parquet
-alone python - <<'PYTHON'
+cat >alone.py <<'PYTHON'
 import importlib.util
 import shutil
 
 import pandas
+from torch import nn
 
-assert importlib.util.find_spec("pyspark") is None, "pyspark was installed with farandole alone"
-assert shutil.which("java") is None, "there is a Java on the PATH"
-table = pandas.read_parquet("predicted.parquet")
-assert len(table) == 150 and (table["prediction"] == table["expected"]).all(), table
+import farandole
+
+if __name__ == "__main__":
+    assert importlib.util.find_spec("pyspark") is None, "pyspark was installed with farandole alone"
+    assert shutil.which("java") is None, "there is a Java on the PATH"
+    table = pandas.read_parquet("predicted.parquet")
+    assert len(table) == 150 and (table["prediction"] == table["expected"]).all(), table
+    rows = pandas.DataFrame({"features": table["features"], "label": table["expected"].astype(int)})
+    print(farandole.train(nn.Linear(2, 3), rows, epochs=2, num_workers=2, progress=False).history)
 PYTHON
+alone python alone.py
 say "The package works: with Spark, and alone"

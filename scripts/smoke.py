@@ -78,6 +78,25 @@ class Smoke:
         expected = [row.probability.toArray() for row in answers]
         np.testing.assert_allclose([np.asarray(row.p) for row in asked], expected, rtol=1e-5)
 
+    def train(self) -> None:
+        """Two processes of this machine learn the same without Spark."""
+        table = self.rows.select("features", "label").toPandas()
+        network = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3))
+        result = farandole.train(
+            network,
+            table,
+            epochs=5,
+            batch_size=16,
+            learning_rate=0.05,
+            num_workers=2,
+            seed=1,
+            loss="cross_entropy",
+            engine="local",
+            progress=False,
+        )
+        losses = result.history["train_loss"]
+        assert losses.iloc[-1] < losses.iloc[0], f"the loss went from {list(losses)}"
+
     def _raw(self, model: TorchModel) -> list[list[float]]:
         raw = vector_to_array("rawPrediction").alias("raw")
         return [row.raw for row in model.transform(self.rows).orderBy("id").select(raw).collect()]
@@ -90,6 +109,7 @@ CHECKS: tuple[Callable[[Smoke], None], ...] = (
     Smoke.load,
     Smoke.perceptron,
     Smoke.predict_udf,
+    Smoke.train,
 )
 
 
