@@ -63,7 +63,7 @@ class Script:
         os.killpg(self.process.pid, signal.SIGINT)
 
 
-@pytest.fixture(params=["local", "spark"])
+@pytest.fixture(params=["local", pytest.param("spark", marks=pytest.mark.exhaustive)])
 def script(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Script]:
     script = Script(request.param, tmp_path)
     yield script
