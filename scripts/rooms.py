@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "farandole"
 PICTURE = ROOT / "docs" / "images" / "rooms.svg"
 
-WIDTH, BOX, ROW, LEFT = 1180, (150, 44), 92, 20
+WIDTH, BOX, ROW, LEFT = 1180, (180, 44), 92, 20
 LEFT_OUT = {"__init__", "__main__", "daemon", "testing"}
 """The facade and the contract suites import what they like; the daemon loads others by name."""
 

@@ -111,6 +111,12 @@ def test_double_precision_and_names_of_layers(tmp_path: Path) -> None:
     assert list(dict(loaded.named_children())) == ["first"]
 
 
+def test_who_may_read_one_file_may_read_all(tmp_path: Path) -> None:
+    Artifact(SIMPLE.eval(), signature(4)).save(tmp_path / "net")
+    modes = {file.stat().st_mode for file in (tmp_path / "net").iterdir()}
+    assert len(modes) == 1
+
+
 def test_tied_weights(tmp_path: Path) -> None:
     network = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     network[1].weight = network[0].weight

@@ -121,7 +121,9 @@ class Artifact:
         }
         (folder / "network.json").write_text(json.dumps(about, indent=1))
         (folder / "history.json").write_text(json.dumps(list(self.history)))
-        save_file(untied_state_dict(self.network), folder / "weights.safetensors")
+        weights = folder / "weights.safetensors"
+        save_file(untied_state_dict(self.network), weights)
+        shutil.copymode(folder / "network.json", weights)  # safetensors lets the owner alone read
 
 
 def _read_json(file: Path) -> Any:
