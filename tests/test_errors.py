@@ -14,9 +14,12 @@ EXAMPLES: list[errors.FarandoleError] = [
     errors.NotEnoughSlots(8, 2),
     errors.WorkerMissing([1, 3], 2.5),
     errors.WorkerFailed(3, "KeyError: 'x'", "Traceback …"),
+    errors.WorkerLost(1, "its process was stopped"),
+    errors.JobCancelled("x"),
     errors.PeerLost([2], 30.0),
     errors.TrainingDiverged("x"),
     errors.ArtifactError("x"),
+    errors.CheckpointError("x"),
     errors.MissingPackage("pyspark", "spark"),
 ]
 

@@ -6,9 +6,12 @@ FarandoleError
 │   ├── NotEnoughSlots                more workers than the engine has places for
 │   └── WorkerMissing                 a worker did not join the rendezvous in time
 ├── WorkerFailed (RuntimeError)       a worker raised; carries its rank and its traceback
+│   └── WorkerLost                    a worker's process died, stopped or can't be reached
+├── JobCancelled (RuntimeError)       somebody cancelled the job, or stopped the session
 ├── PeerLost (RuntimeError)           a worker that others waited for has gone, or doesn't come
 ├── TrainingDiverged (ArithmeticError) the loss became NaN or infinite
 ├── ArtifactError (ValueError)        a saved network that can't be written or read
+├── CheckpointError (ValueError)      a checkpoint that can't be written, or can't be gone on from
 └── MissingPackage (ImportError)      an optional package is needed for what was asked
 
 Each one survives pickling, because most of them are born in another process.
@@ -80,12 +83,30 @@ class WorkerFailed(FarandoleError, RuntimeError):
 
     def __init__(self, rank: int, summary: str, traceback: str) -> None:
         super().__init__(rank, summary, traceback)
-        self.rank = rank
+        self.rank: int | None = rank
         self.summary = summary
         self.traceback = traceback
 
     def __str__(self) -> str:
         return f"rank {self.rank} failed: {self.summary}\n\n{self.traceback}".rstrip()
+
+
+class WorkerLost(WorkerFailed):
+    """A worker's process died, stopped or can't be reached; it had no chance to say why."""
+
+    def __init__(self, rank: int | None, summary: str) -> None:
+        Exception.__init__(self, rank, summary)
+        self.rank = rank
+        self.summary = summary
+        self.traceback = ""
+
+    def __str__(self) -> str:
+        who = "a worker" if self.rank is None else f"rank {self.rank}"
+        return f"{who} was lost: {self.summary}"
+
+
+class JobCancelled(FarandoleError, RuntimeError):
+    """Somebody cancelled the job of the workers, or stopped the session that it ran in."""
 
 
 class PeerLost(FarandoleError, RuntimeError):
@@ -112,6 +133,10 @@ class TrainingDiverged(FarandoleError, ArithmeticError):
 
 class ArtifactError(FarandoleError, ValueError):
     """A saved network that can't be written or read."""
+
+
+class CheckpointError(FarandoleError, ValueError):
+    """A checkpoint that can't be written, or that this training can't go on from."""
 
 
 class MissingPackage(FarandoleError, ImportError):

@@ -53,6 +53,8 @@ class World:
     device: str = "cpu"
     timeout: float = 600.0
     """Seconds that a worker waits for others."""
+    secret: bytes = field(default=b"", repr=False, compare=False)
+    """What only the workers of this run and their driver know: it signs what they pickle."""
     link: Link = field(default_factory=SilentLink, repr=False, compare=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
     """What it took to come here, by phase (`read`, `ring-up`)."""
