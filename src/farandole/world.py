@@ -21,6 +21,9 @@ class Link(Protocol):
     def stop_requested(self) -> bool:
         """Whether the driver asked for an orderly end (Ctrl-C)."""
 
+    def preempted(self) -> bool:
+        """Whether the system told this worker's process to end (SIGTERM)."""
+
 
 class SilentLink:
     """For a worker without a driver."""
@@ -33,6 +36,10 @@ class SilentLink:
 
     def stop_requested(self) -> bool:
         """Nobody can ask."""
+        return False
+
+    def preempted(self) -> bool:
+        """Nobody does."""
         return False
 
 

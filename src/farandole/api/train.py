@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from farandole import _spark
+from farandole.api.attempts import Attempts
+from farandole.api.checkpoints import plan_checkpoints
+from farandole.api.restarts import RestartPolicy
 from farandole.api.result import TrainingResult, assemble
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
@@ -31,10 +33,9 @@ from farandole.data import (
     Source,
     TableSource,
     local_source,
-    placed_rows,
     stream_source,
 )
-from farandole.engines import Engine, InlineEngine, SparkEngine, Task
+from farandole.engines import Engine, InlineEngine, SparkEngine
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, suggestion
 from farandole.parallel import Strategy
@@ -47,9 +48,7 @@ from farandole.training import (
     TrainingJob,
     check_full_batch,
     check_layers,
-    load,
     storage_for,
-    work,
 )
 
 
@@ -65,6 +64,13 @@ def train(
     engine: str | Engine | None = None,
     strategy: str | Strategy = "allreduce",
     initial_weights: Any = None,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    checkpoint_steps: int | None = None,
+    checkpoint_minutes: float | None = None,
+    keep_last: int = 2,
+    keep_best: int = 0,
+    max_restarts: int = 3,
+    min_workers: int | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     progress: bool = True,
     observer: Observer | None = None,
@@ -90,6 +96,15 @@ def train(
             `farandole.parallel` with options of its own.
         initial_weights: what to start from: a state dict, a module, a result, or the path of a
             saved network.
+        checkpoint_dir: a folder, or a URL that fsspec knows, that all workers reach. The same call
+            with the same folder goes on from the last checkpoint there.
+        checkpoint_steps: updates from one checkpoint to the next.
+        checkpoint_minutes: minutes from one to the next; 5, where neither is given.
+        keep_last: how many checkpoints are kept.
+        keep_best: of how many of the best epochs the checkpoints are kept besides.
+        max_restarts: how often workers begin again after some were lost, without progress.
+        min_workers: with how many to go on where lost ones don't come back; by default with no
+            fewer than `num_workers`.
         timeout: seconds that a worker waits for its peers.
         progress: show a progress bar (plain lines where there is no terminal).
         observer: is called with every event on the driver.
@@ -105,10 +120,9 @@ def train(
     [1.0, 3.0, 5.0, 7.0]
     """
     start = time.perf_counter()
-    check_integer("num_workers", num_workers)
     check_seconds("timeout", timeout)
-    if num_workers > VIRTUAL_SHARDS:
-        raise InputError(f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {num_workers}")
+    _check_workers(num_workers, min_workers)
+    check_integer("max_restarts", max_restarts, least=0)
     if not isinstance(network, nn.Module):
         raise InputError(f"network must be a torch.nn.Module. Received: {type(network).__name__}")
     checked_recipe = make_recipe(recipe)
@@ -119,16 +133,21 @@ def train(
     chosen, reason = choose_strategy(strategy, initial, checked_recipe, num_workers)
     if trace is not None:
         tracing.check_writable(trace)
+    plan = plan_checkpoints(
+        checkpoint_dir,
+        steps=checkpoint_steps,
+        minutes=checkpoint_minutes,
+        keep_last=keep_last,
+        keep_best=keep_best,
+        recipe=checked_recipe,
+    )
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
         frame = _frame_to_feed(data, runner)
         source = _make_source(frame, data, checked_recipe)
         columns = choose_columns(source.schema(), features, label, weight, validation)
-        workers, rows = num_workers, None
-        if frame is not None:
-            shuffle, placement = checked_recipe.shuffle, source.placement
-            rows = placed_rows(frame, columns, workers, shuffle=shuffle, placement=placement)
-        else:
+        workers = num_workers
+        if frame is None:
             workers = _limit_workers(_known_count(source), num_workers)
             runner, source = _read_locally(runner, source, columns, workers, stack)
         if workers != num_workers:  # fewer rows than workers
@@ -142,17 +161,39 @@ def train(
             strategy=chosen,
             validation=validation if isinstance(validation, float) else None,
             trace=trace is not None,
+            checkpoints=plan,
         )
         _check_result_size(initial, runner)
-        task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
         dispatch = stack.enter_context(EventDispatcher(progress, observer, print_output))
         if reason is not None:
             dispatch(0, StrategyChosen(strategy=repr(chosen), reason=reason))
-        outcomes = runner.run(task, workers, rows=rows, timeout=timeout, on_message=dispatch)
+        attempts = Attempts(
+            job=job,
+            engine=runner,
+            frame=frame,
+            workers=workers,
+            min_workers=min(min_workers or workers, workers),
+            timeout=timeout,
+            dispatch=dispatch,
+        )
+        outcomes = attempts.run(RestartPolicy(max_restarts))
     result = assemble(initial, checked_recipe, outcomes, time.perf_counter() - start)
     if trace is not None:
         tracing.write_trace(trace, chosen.name, [outcome.spans or [] for outcome in outcomes])
     return result
+
+
+def _check_workers(num_workers: int, min_workers: int | None) -> None:
+    check_integer("num_workers", num_workers)
+    if num_workers > VIRTUAL_SHARDS:
+        raise InputError(f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {num_workers}")
+    if min_workers is None:
+        return
+    check_integer("min_workers", min_workers)
+    if min_workers > num_workers:
+        raise InputError(
+            f"min_workers can be at most num_workers, {num_workers}. Received: {min_workers}"
+        )
 
 
 def _frame_to_feed(data: Any, engine: Engine) -> Any:

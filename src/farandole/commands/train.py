@@ -65,6 +65,12 @@ def add_options(parser: CommandParser) -> None:
     )  # fmt: skip
     add("--strategy", metavar="NAME", help="how they do: allreduce, ring, auto … (allreduce)")
     add("--initial-weights", metavar="FOLDER", help="a saved network to start from")
+    add("--checkpoint-dir", metavar="FOLDER", help="for checkpoints; the same again goes on there")
+    add("--checkpoint-steps", type=whole_number, metavar="N", help="updates between checkpoints")
+    add("--checkpoint-minutes", type=number, metavar="X", help="minutes between checkpoints (5)")
+    add("--keep-last", type=whole_number, metavar="N", help="how many checkpoints are kept (2)")
+    add("--keep-best", type=whole_number, metavar="N", help="those of so many best epochs too (0)")
+    add("--max-restarts", type=whole_number, metavar="N", help="after workers were lost (3)")
     add("--timeout", type=number, metavar="S", help="seconds that a worker waits for others")
     add("--trace", metavar="FILE", help="for what every worker did, for explain --trace")
     for name, hint in get_type_hints(Recipe).items():

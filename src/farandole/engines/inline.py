@@ -55,6 +55,9 @@ class _DirectLink:
     def stop_requested(self) -> bool:
         return self.stop.is_set()
 
+    def preempted(self) -> bool:
+        return False
+
 
 class _Worker(threading.Thread):
     def __init__(self, task: Task, on_message: MessageHandler) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from farandole.parallel.pipeline.stage_runner import StageRunner
 
 State = dict[str, torch.Tensor]
+Names = Mapping[nn.Parameter, str]
+"""The name that each parameter has in the whole network."""
+OptimizerStates = dict[str, dict[str, Any]]
+"""What an optimizer remembers of each parameter, by the parameter's name."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +36,24 @@ class Totals:
     """Whether any worker was asked to end."""
     expired: bool = False
     """Whether any worker's time is up."""
+    checkpoint: bool = False
+    """Whether it is time to write a checkpoint."""
+    preempted: bool = False
+    """Whether the system has told any worker to end."""
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Totals:
         """Those of several workers, whose `numbers` were added up.
 
-        >>> Totals.of([3.0, 2.0, 0.0, 1.0])
-        Totals(loss=3.0, weight=2.0, interrupted=False, expired=True)
+        >>> Totals.of([3.0, 2.0, 0.0, 1.0, 0.0, 0.0]).expired
+        True
         """
-        loss, weight, interrupted, expired = numbers
-        return cls(loss, weight, interrupted > 0, expired > 0)
+        loss, weight, *flags = numbers
+        return cls(loss, weight, *(flag > 0 for flag in flags))
 
     def numbers(self) -> list[float]:
         """One for each field, to be added up over workers."""
-        return [self.loss, self.weight, float(self.interrupted), float(self.expired)]
+        return [float(getattr(self, field.name)) for field in fields(self)]
 
     @property
     def mean_loss(self) -> float:
@@ -111,6 +119,11 @@ class Synchronizer(ABC):
         """Bytes of gradients and parameters that this worker has sent to others so far."""
         return 0
 
+    @property
+    def in_step(self) -> bool:
+        """Whether all workers agree on the parameters now: else there can't be a checkpoint."""
+        return True
+
     def update_trainable(self) -> None:
         """Take note that other parameters than before have `requires_grad`, on all workers."""
         trainable(self.network)
@@ -166,6 +179,42 @@ class Synchronizer(ABC):
             return None
         return {name: tensor.detach().cpu() for name, tensor in whole.state_dict().items()}
 
+    def scatter(self, whole: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+        """Put in place what `gather` gave, as far as this worker has it."""
+        whole.load_state_dict(state)
+
+    def optimizer_states(
+        self, optimizer: torch.optim.Optimizer, names: Names, *, everyones: bool = False
+    ) -> OptimizerStates:
+        """This worker's part of what `merge_optimizer_states` puts together on the leader.
+
+        Where all have the same, only the leader has a part, unless it is `everyones`.
+        """
+        if not (self.world.is_leader or everyones):
+            return {}
+        return {name: optimizer.state[p] for p, name in names.items() if p in optimizer.state}
+
+    def merge_optimizer_states(self, parts: Sequence[OptimizerStates]) -> OptimizerStates:
+        """Whole states, out of the parts of all workers in rank order."""
+        return {name: state for part in parts for name, state in part.items()}
+
+    def set_optimizer_states(
+        self, optimizer: torch.optim.Optimizer, names: Names, states: OptimizerStates
+    ) -> None:
+        """Put in place what `merge_optimizer_states` gave, as far as this worker has it."""
+        for parameter, name in names.items():
+            if name in states:
+                optimizer.state[parameter] = placed(states[name], parameter, optimizer)
+
+    def own_state(self, optimizer: torch.optim.Optimizer, names: Names) -> Any:
+        """What this worker alone knows, as plain values and tensors; None for nothing."""
+        return None
+
+    def load_own_states(  # noqa: B027 - most need not
+        self, states: Sequence[Any], optimizer: torch.optim.Optimizer, names: Names
+    ) -> None:
+        """Go on from `own_state`: one, or those of workers that are no more, or none at all."""
+
     def close(self) -> None:  # noqa: B027 - most need not
         """Release whatever was taken for this."""
 
@@ -180,6 +229,25 @@ def trainable(network: nn.Module) -> list[nn.Parameter]:
     if not found:
         raise InputError("The network has no parameters to train (all of them are frozen).")
     return found
+
+
+def placed(
+    state: Mapping[str, Any], parameter: torch.Tensor, optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """An optimizer's state of a parameter, each tensor on the device where it is looked for."""
+    group = next(g for g in optimizer.param_groups if any(p is parameter for p in g["params"]))
+    on_device = group.get("fused") or group.get("capturable")
+
+    def place(key: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return (
+            value.clone()
+            if key == "step" and not on_device
+            else value.to(parameter.device, copy=True)
+        )
+
+    return {key: place(key, value) for key, value in state.items()}
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:

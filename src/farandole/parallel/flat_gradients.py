@@ -6,6 +6,7 @@ The loss, the weight and requests to stop travel in the buffer's tail, so they c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from typing import TypeVar
 
 import torch
@@ -18,7 +19,7 @@ from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.parallel.trace import span
 from farandole.world import World
 
-_TAIL = 4  # the fields of Totals
+_TAIL = len(fields(Totals))
 Tensor = TypeVar("Tensor", bound=torch.Tensor)
 
 

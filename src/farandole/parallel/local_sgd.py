@@ -13,10 +13,12 @@ from torch import nn
 from farandole.arguments import check_integer
 from farandole.errors import InputError
 from farandole.parallel.base import (
+    Names,
     Synchronizer,
     Totals,
     average_buffers,
     broadcast_state,
+    placed,
     trainable,
 )
 from farandole.parallel.flat_gradients import group_by_dtype, set_gradient_views
@@ -132,6 +134,11 @@ class OuterSteps(Synchronizer):
         return self._summation.sent
 
     @property
+    def in_step(self) -> bool:
+        """Only between an outer step and the next update."""
+        return self._updates == 0
+
+    @property
     def _is_due(self) -> bool:
         return self._updates >= self._every
 
@@ -185,6 +192,26 @@ class OuterSteps(Synchronizer):
             self._outer_step()
         average_buffers(self.network, self.world, rows)
 
+    def own_state(self, optimizer: torch.optim.Optimizer, names: Names) -> Any:
+        """The inner optimizer's state, which stays with its worker, and the outer momentum."""
+        assert self._outer is not None
+        inner = self.optimizer_states(optimizer, names, everyones=True)
+        pairs = [(names[p], self._outer.state[common]) for p, common in self._common.items()]
+        return {"inner": inner, "outer": {name: state for name, state in pairs if state}}
+
+    def load_own_states(
+        self, states: Sequence[Any], optimizer: torch.optim.Optimizer, names: Names
+    ) -> None:
+        """Of several workers' inner states, the first; outer momentum is the same for all."""
+        if not states:
+            return
+        assert self._outer is not None
+        self.set_optimizer_states(optimizer, names, states[0]["inner"])
+        for parameter, common in self._common.items():
+            if names[parameter] in states[0]["outer"]:
+                state = states[0]["outer"][names[parameter]]
+                self._outer.state[common] = placed(state, common, self._outer)
+
     def close(self) -> None:
         """Forget the common parameters and all gradients."""
         for parameter in self.network.parameters():
@@ -195,9 +222,15 @@ class OuterSteps(Synchronizer):
 
     def _keep(self, mine: Totals) -> None:
         """Remember what all have to know."""
-        lost = self._waiting.loss if math.isfinite(mine.loss) else math.nan
-        interrupted = self._waiting.interrupted or mine.interrupted
-        self._waiting = Totals(lost, 0.0, interrupted, self._waiting.expired or mine.expired)
+        kept = self._waiting
+        self._waiting = Totals(
+            loss=kept.loss if math.isfinite(mine.loss) else math.nan,
+            weight=0.0,
+            interrupted=kept.interrupted or mine.interrupted,
+            expired=kept.expired or mine.expired,
+            checkpoint=kept.checkpoint or mine.checkpoint,
+            preempted=kept.preempted or mine.preempted,
+        )
 
     def _share(self, loss: float, weight: float) -> Totals:
         """Totals of all workers, with all that was kept for this."""

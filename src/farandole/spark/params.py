@@ -99,6 +99,19 @@ ESTIMATOR_PARAMS: dict[str, ParamInfo] = {
     ),
     "strategy": ParamInfo(_any, "how workers share the work", "allreduce"),
     "initialWeights": ParamInfo(_any, "a state dict, a module, a model or a saved network's path"),
+    "checkpointDir": ParamInfo(
+        _optional(text), "a folder or URL for checkpoints, that all workers reach", None
+    ),
+    "checkpointSteps": ParamInfo(_optional(whole), "updates from one checkpoint to the next", None),
+    "checkpointMinutes": ParamInfo(
+        _optional(floating), "minutes from one checkpoint to the next (5)", None
+    ),
+    "keepLast": ParamInfo(whole, "how many checkpoints are kept", 2),
+    "keepBest": ParamInfo(whole, "of how many of the best epochs they are kept besides", 0),
+    "maxRestarts": ParamInfo(whole, "how often lost workers begin again without progress", 3),
+    "minWorkers": ParamInfo(
+        _optional(whole), "with how many to go on, where lost workers don't come back", None
+    ),
     "timeout": ParamInfo(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
     "progress": ParamInfo(boolean, "whether to show progress", True),
     "observer": ParamInfo(_any, "is called with every event on the driver", None),

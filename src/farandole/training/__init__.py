@@ -1,23 +1,30 @@
 """Training: losses, optimizers, schedules, metrics, early stopping."""
 
 from farandole.training import losses
+from farandole.training.checkpointing import check_same_training
+from farandole.training.early_stopping import prefers_high_scores
 from farandole.training.events import (
+    CheckpointWritten,
     EpochEnded,
     Event,
     FeaturesCached,
     StepEnded,
     StrategyChosen,
     TrainingEnded,
+    TrainingResumed,
     TrainingStarted,
     WarningIssued,
+    WorkersRestarted,
 )
 from farandole.training.freezing import Frozen, check_layers
 from farandole.training.fullbatch import check_full_batch
 from farandole.training.job import (
     INTERRUPTED,
     LOSS_DIVERGED,
+    PREEMPTED,
     UNFINISHED,
     WEIGHTS_DIVERGED,
+    CheckpointPlan,
     Outcome,
     TrainingJob,
     storage_for,
@@ -34,9 +41,12 @@ __all__ = [
     "INTERRUPTED",
     "LBFGS",
     "LOSS_DIVERGED",
+    "PREEMPTED",
     "RECIPE_DOCS",
     "UNFINISHED",
     "WEIGHTS_DIVERGED",
+    "CheckpointPlan",
+    "CheckpointWritten",
     "EpochEnded",
     "Event",
     "EventDispatcher",
@@ -50,15 +60,19 @@ __all__ = [
     "StrategyChosen",
     "TrainingEnded",
     "TrainingJob",
+    "TrainingResumed",
     "TrainingStarted",
     "UnusableRows",
     "WarningIssued",
+    "WorkersRestarted",
     "check_full_batch",
     "check_layers",
+    "check_same_training",
     "check_splittable",
     "describe_row",
     "load",
     "losses",
+    "prefers_high_scores",
     "storage_for",
     "summary",
     "work",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -50,6 +51,8 @@ class TrainingContext:
     """The optimizer's parameter groups."""
     is_cached: bool
     """Whether the network is the tail of a larger one, and the rows are cached features."""
+    key_sum: int
+    """Of all rows of all workers, where checkpoints have to know one data set from another."""
     caching_seconds: float
     """Seconds of max_seconds that went into caching features, or into trying to."""
 
@@ -169,8 +172,15 @@ def build_context(
         metrics=metrics.resolve(recipe.metrics, losses.resolve(recipe.loss)),
         groups=groups(trained_by_name, recipe.learning_rate, recipe.learning_rates, learning_later),
         is_cached=trainable.is_cached,
+        key_sum=_key_sum(shard, sync) if job.checkpoints else 0,
         caching_seconds=trainable.caching_seconds,
     )
+
+
+def _key_sum(shard: Shard, sync: Synchronizer) -> int:
+    """Modulo 2^64: it tells whether these are the same rows."""
+    mine = shard.keys.astype(np.int64).sum(dtype=np.int64)
+    return int(sync.reduce_sums(torch.tensor([mine], dtype=torch.int64)))
 
 
 def _make_passes(
@@ -212,9 +222,18 @@ class Clock:
         """Since the start."""
         return time.perf_counter() - self._start
 
+    @property
+    def spent(self) -> float:
+        """Seconds that count for the limit so far."""
+        return self._spent + self.seconds
+
+    @spent.setter
+    def spent(self, seconds: float) -> None:
+        self._spent = seconds - self.seconds
+
     def has_expired(self) -> bool:
         """Whether the limit has passed."""
-        return self._limit is not None and self._spent + self.seconds > self._limit
+        return self._limit is not None and self.spent > self._limit
 
     def should_report(self) -> bool:
         """Whether the last report is long enough ago; if so, this is one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -12,8 +13,10 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel import local_part
+from farandole.training import losses
 from farandole.training import metrics as known_metrics
 from farandole.training.context import TrainingContext
+from farandole.training.recipe import Recipe
 
 _HIGHER_IS_BETTER = {"accuracy": True, "mae": False, "mse": False}
 
@@ -54,6 +57,18 @@ def higher_is_better(monitor: str, metrics: Mapping[str, Any], mode: str | None)
             'Set monitor_mode="max" or "min", or monitor another column.'
         )
     return found
+
+
+def prefers_high_scores(recipe: Recipe) -> bool:
+    """Whether a greater value of the history column that is watched is the better one.
+
+    >>> prefers_high_scores(Recipe()), prefers_high_scores(Recipe(monitor="train_accuracy"))
+    (False, True)
+    """
+    if recipe.monitor is None:
+        return recipe.monitor_mode == "max"
+    known = known_metrics.resolve(recipe.metrics, losses.resolve(recipe.loss))
+    return higher_is_better(recipe.monitor, known, recipe.monitor_mode)
 
 
 def _direction(metric: Any) -> bool | None:
@@ -106,6 +121,14 @@ class EarlyStopping:
         """Count epochs without improvement from 0 again; the best epoch stays what it was."""
         self._idle = 0
 
+    def state(self) -> dict[str, Any]:
+        """How good the best epoch was, and how long ago."""
+        return {"best": self._best, "idle": self._idle}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state`."""
+        self._best, self._idle = state["best"], state["idle"]
+
     @property
     def exhausted(self) -> bool:
         """Whether there was no improvement for too long."""
@@ -142,6 +165,28 @@ class BestWeights:
             self._context.network.load_state_dict(self._kept)
         return self._kept is not None
 
+    def gather(self) -> dict[str, torch.Tensor] | None:
+        """The weights that are kept, of the whole network, on the leader; None if there are none.
+
+        All workers have to call this.
+        """
+        if self._kept is None:
+            return None
+        network, sync = self._context.network, self._context.sync
+        with _preserved(network):
+            network.load_state_dict(self._kept)
+            found = sync.gather(self._context.whole_network)
+            return None if found is None else {k: tensor.clone() for k, tensor in found.items()}
+
+    def scatter(self, state: Mapping[str, torch.Tensor] | None) -> None:
+        """Keep what `gather` gave."""
+        if state is None:
+            return
+        network, sync = self._context.network, self._context.sync
+        with _preserved(network):
+            sync.scatter(self._context.whole_network, state)
+            self._kept = _copy_weights(network, None)
+
     def have_diverged(self) -> bool:
         """Whether weights are NaN or infinite now: the last update can do that with a finite loss.
 
@@ -171,6 +216,16 @@ def _floating_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _is_finite(tensor: torch.Tensor) -> bool:
     return bool(local_part(tensor).isfinite().all())
+
+
+@contextmanager
+def _preserved(network: nn.Module) -> Iterator[None]:
+    """The body may change the weights: afterwards they are what they were."""
+    current = _copy_weights(network, None)
+    try:
+        yield
+    finally:
+        network.load_state_dict(current)
 
 
 def _copy_weights(

@@ -58,6 +58,36 @@ class EpochEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckpointWritten:
+    """The state after so many updates is on its way to the disk."""
+
+    update: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResumed:
+    """Training goes on from a checkpoint."""
+
+    update: int
+    epoch: int
+    """The epoch that goes on, counted from 1."""
+    workers_before: int
+    """How many workers had written the checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkersRestarted:
+    """Workers were lost, and all of them begin again, from a checkpoint if there is one."""
+
+    reason: str
+    restart: int
+    """How many restarts without progress there have been."""
+    most: int
+    """How many there may be."""
+    workers: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class WarningIssued:
     """Something the user should know, though training goes on."""
 
@@ -78,6 +108,9 @@ Event = (
     | TrainingStarted
     | StepEnded
     | EpochEnded
+    | CheckpointWritten
+    | TrainingResumed
+    | WorkersRestarted
     | WarningIssued
     | TrainingEnded
 )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,10 +15,22 @@ from torch.nn.modules.dropout import _DropoutNd
 from farandole.errors import InputError, TrainingDiverged
 from farandole.parallel import Totals
 from farandole.training import events
+from farandole.training.checkpointing import (
+    Checkpointer,
+    check_same_data,
+    packed_progress,
+    unpacked_progress,
+)
 from farandole.training.context import Clock, TrainingContext
 from farandole.training.early_stopping import BestWeights
 from farandole.training.freezing import Freeze, frozen_layers
-from farandole.training.job import INTERRUPTED, LOSS_DIVERGED, TIME_UP, LoopState
+from farandole.training.job import (
+    INTERRUPTED,
+    LOSS_DIVERGED,
+    PREEMPTED,
+    TIME_UP,
+    LoopState,
+)
 from farandole.training.solvers import Iterate, Solver
 
 _CHUNK = 1024
@@ -42,12 +57,33 @@ class FullBatchLoop:
         self._tally = context.new_tally()
         self._evaluations = 0
         self._since = 0.0
+        self._checkpoints = Checkpointer(context)
+        self._is_due = False
+        self._progress = LoopState()
+        self._start: torch.Tensor | Iterate = torch.cat(
+            [p.detach().double().reshape(-1).cpu() for p in self._parameters]
+        )
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        check_same_data(state, self.context)
+        self._start = Iterate(**state["iterate"])
+        self._progress = unpacked_progress(state["progress"])
+        self._best.stopping.load_state(state["stopping"])
+        self._best.scatter(state["kept"])
+        self._clock.spent = state["spent"]
+        self._checkpoints.announce_resumed(state, len(self._progress.history) + 1)
 
     def run(self) -> LoopState:
         """The solver's iterations, or as many as there is reason for."""
-        progress = LoopState()
-        start = torch.cat([p.detach().double().reshape(-1).cpu() for p in self._parameters])
-        last = Iterate(0, start, math.nan)
+        try:
+            return self._iterate()
+        finally:
+            self._checkpoints.close()
+
+    def _iterate(self) -> LoopState:
+        progress, start = self._progress, self._start
+        last = start if isinstance(start, Iterate) else Iterate(0, start, math.nan)
         try:
             for last in self._solver.iterates(self._evaluate, start, self.context.recipe.epochs):
                 progress.steps.append((last.number, last.step, last.value))
@@ -57,6 +93,7 @@ class FullBatchLoop:
                 if last.number > len(progress.history):
                     self._end_iteration(last, progress)
                 progress.reason = last.ended or progress.reason
+                self._save_if_due(last, progress)
                 if self._best.stopping.exhausted:
                     progress.reason = f"no better {self._best.stopping.monitor}"
                     break
@@ -76,6 +113,21 @@ class FullBatchLoop:
         self._set_weights(last.point)
         self._best.restore_best()
         return progress
+
+    def _save_if_due(self, iterate: Iterate, progress: LoopState) -> None:
+        if not self._checkpoints.enabled or not (self._is_due or iterate.ended):
+            return
+        self._is_due = False
+        self._set_weights(iterate.point)
+        common = {
+            "iterate": {f.name: getattr(iterate, f.name) for f in fields(Iterate)},
+            "progress": packed_progress(progress),
+            "weights": self.context.sync.gather(self.context.whole_network),
+            "kept": self._best.gather(),
+            "stopping": self._best.stopping.state(),
+            "spent": self._clock.spent,
+        }
+        self._checkpoints.save(progress.update, common, {})
 
     def _end_iteration(self, iterate: Iterate, progress: LoopState) -> None:
         row = {"epoch": float(iterate.number), **self.context.history_columns("train", self._tally)}
@@ -108,9 +160,19 @@ class FullBatchLoop:
         for rows in self._chunks:
             more = context.passes.forward_backward(context.batcher(rows), self._tally)
             loss, weight = loss + more[0], weight + more[1]
-        mine = Totals(loss, weight, context.world.link.stop_requested(), self._clock.has_expired())
+        mine = Totals(
+            loss,
+            weight,
+            interrupted=context.world.link.stop_requested(),
+            expired=self._clock.has_expired(),
+            checkpoint=self._checkpoints.is_due(self._progress.update + 1),
+            preempted=context.world.link.preempted(),
+        )
         totals = context.sync.reduce_gradients(mine)
         self._evaluations += 1
+        self._is_due = self._is_due or totals.checkpoint
+        if totals.preempted:
+            raise _Stop(PREEMPTED)
         if totals.interrupted or totals.expired:
             raise _Stop(INTERRUPTED if totals.interrupted else TIME_UP)
         parts = [p.grad.reshape(-1) for p in self._parameters if p.grad is not None]

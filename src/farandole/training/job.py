@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
+from farandole.checkpoint import CheckpointDirectory
 from farandole.data import Columns, Source, Storage
 from farandole.errors import InputError
 from farandole.networks import dtype_name, floating_dtype, ragged_axes, takes_gray, wrapping_advice
@@ -22,9 +23,36 @@ from farandole.training.recipe import Recipe
 INTERRUPTED = "interrupted"
 LOSS_DIVERGED = "the loss became NaN or infinite"
 WEIGHTS_DIVERGED = "weights became NaN or infinite"
-UNFINISHED = (INTERRUPTED, LOSS_DIVERGED, WEIGHTS_DIVERGED)
+PREEMPTED = "the system told a worker to end"
+UNFINISHED = (INTERRUPTED, LOSS_DIVERGED, WEIGHTS_DIVERGED, PREEMPTED)
 """Reasons to end in the middle of an epoch: the network is that of an epoch before."""
 TIME_UP = "max_seconds reached"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointPlan:
+    """Where checkpoints are written, how often, and which one to go on from."""
+
+    url: str
+    steps: int | None = None
+    """Updates from one checkpoint to the next."""
+    seconds: float | None = None
+    keep_last: int = 2
+    keep_best: int = 0
+    higher_is_better: bool = False
+    """Which scores are the best ones."""
+    resumed: int | None = None
+    """The update of the checkpoint that training goes on from; None to begin."""
+
+    @property
+    def directory(self) -> CheckpointDirectory:
+        """The directory, for whoever is here."""
+        return CheckpointDirectory(
+            self.url,
+            keep_last=self.keep_last,
+            keep_best=self.keep_best,
+            higher_is_better=self.higher_is_better,
+        )
 
 
 @dataclass(frozen=True)
@@ -41,6 +69,7 @@ class TrainingJob:
     """The fraction of rows to hold out, where no column marks them."""
     trace: bool = False
     """Whether to record what the worker does, and when."""
+    checkpoints: CheckpointPlan | None = None
 
     @property
     def held_out(self) -> str | float | None:

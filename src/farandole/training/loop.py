@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,11 +19,13 @@ from farandole.training.early_stopping import BestWeights
 from farandole.training.job import (
     INTERRUPTED,
     LOSS_DIVERGED,
+    PREEMPTED,
     TIME_UP,
     UNFINISHED,
     WEIGHTS_DIVERGED,
     LoopState,
 )
+from farandole.training.loop_checkpoints import LoopCheckpoints, Position, Start
 from farandole.training.metrics import Tally
 from farandole.training.schedules import LearningRateScheduler
 
@@ -54,6 +57,10 @@ class Loop:
         )
         self._best = BestWeights(context)
         self._clock = Clock(recipe.max_seconds, context.caching_seconds)
+        self._checkpoints = LoopCheckpoints(
+            context, self._optimizer, self._scheduler, self._best, self._clock
+        )
+        self._start = Start()
 
     def _check_unfreeze_at(self) -> None:
         at, most = self._recipe.unfreeze_at, self._recipe.max_steps
@@ -64,27 +71,61 @@ class Loop:
                 "before that epoch. Raise max_steps, or unfreeze earlier."
             )
 
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._start = self._checkpoints.restore(state)
+
     def run(self) -> LoopState:
         """All epochs, or as many as there is reason for."""
-        progress = LoopState()
-        for epoch in range(self._recipe.epochs):
-            start, tally = time.perf_counter(), self._start_epoch(epoch)
-            ended = self._train_epoch(epoch, tally, progress)
+        try:
+            progress = self._run_epochs()
+        finally:
+            self._checkpoints.close()
+        if progress.reason in UNFINISHED:
+            self._restore_finished_epoch(progress)
+        else:
+            self._best.restore_best()
+        return progress
+
+    def _run_epochs(self) -> LoopState:
+        progress, first = self._start.progress, self._start.position.epoch
+        epochs = range(first, self._recipe.epochs if not self._start.ended else first)
+        for epoch in epochs:
+            tally = self._start_epoch(epoch)
+            done = self._start.position if epoch == first else Position()
+            start = time.perf_counter() - done.seconds
+            ended = self._train_epoch(epoch, tally, progress, done)
             ended = self._end_epoch(epoch, ended, tally, progress, start)
             if ended in UNFINISHED:
                 progress.reason = str(ended)
-                self._restore_finished_epoch(progress)
                 return progress
-            row = progress.history[-1]
-            self._best.observe(row)
-            stopping = self._best.stopping
-            self._scheduler.after_epoch(row[stopping.monitor])
-            unfreezes_later = epoch + 1 < (self._recipe.unfreeze_at or 0)
-            if ended is not None or (stopping.exhausted and not unfreezes_later):
-                progress.reason = ended or f"no better {stopping.monitor}"
+            progress.reason = self._reason_to_stop(epoch, ended, progress) or progress.reason
+            is_last = progress.reason != LoopState().reason or epoch + 1 == self._recipe.epochs
+            self._save_epoch(epoch, progress, is_last)
+            if is_last:
                 break
-        self._best.restore_best()
         return progress
+
+    def _reason_to_stop(self, epoch: int, ended: str | None, progress: LoopState) -> str | None:
+        """Why a finished epoch is the last, if it is; takes note of what it has achieved."""
+        row, stopping = progress.history[-1], self._best.stopping
+        self._best.observe(row)
+        self._scheduler.after_epoch(row[stopping.monitor])
+        unfreezes_later = epoch + 1 < (self._recipe.unfreeze_at or 0)
+        if ended is None and stopping.exhausted and not unfreezes_later:
+            return f"no better {stopping.monitor}"
+        return ended
+
+    def _save_epoch(self, epoch: int, progress: LoopState, is_last: bool) -> None:
+        """A checkpoint between two epochs, where one is due, or the best are kept, or it ends."""
+        if not self._checkpoints.enabled:
+            return
+        mine = float(self._checkpoints.is_due(progress.update))
+        due = self.context.sync.reduce_sums(torch.tensor([mine], dtype=torch.float64))
+        if is_last or float(due) > 0 or self._checkpoints.keeps_best:
+            position, tally = Position(epoch=epoch + 1), self.context.new_tally()
+            score = progress.history[-1][self._best.stopping.monitor]
+            self._checkpoints.save_loop(progress, tally, position, ended=is_last, score=score)
 
     def _start_epoch(self, epoch: int) -> Tally:
         tally = self.context.new_tally()
@@ -92,14 +133,23 @@ class Loop:
             self.context.unfreeze()
             self._best.stopping.start_over()
         self.context.set_training_mode()
+        if epoch == self._start.position.epoch:
+            self._start.enter(tally)
         return tally
 
-    def _train_epoch(self, epoch: int, tally: Tally, progress: LoopState) -> str | None:
-        """The updates of an epoch; why they ended too soon, if they did."""
-        steps = self._loader.epoch(epoch)
-        while group := list(islice(steps, self._recipe.accumulation)):
+    def _train_epoch(
+        self, epoch: int, tally: Tally, progress: LoopState, done: Position
+    ) -> str | None:
+        """The updates of an epoch that are left; why they ended too soon, if they did."""
+        accumulation, start = self._recipe.accumulation, time.perf_counter() - done.seconds
+        steps = islice(self._loader.epoch(epoch), done.updates * accumulation, None)
+        while group := list(islice(steps, accumulation)):
             self._scheduler.before_update(progress.update)
-            totals = self._update(group, tally)
+            try:
+                totals = self._update(group, tally, progress.update)
+            except Exception as error:
+                error.add_note(f"(in update {progress.update + 1})")
+                raise
             rate = self._scheduler.learning_rate
             progress.steps.append((epoch + 1, rate, totals.mean_loss))
             if self._recipe.stop_on_nan and not math.isfinite(totals.loss):
@@ -107,6 +157,9 @@ class Loop:
             self._scheduler.after_update()
             progress.update += 1
             self._report(epoch, progress, totals)
+            self._save_update(epoch, progress, tally, totals, time.perf_counter() - start)
+            if totals.preempted:
+                return PREEMPTED
             if totals.interrupted:
                 return INTERRUPTED
             if totals.expired:
@@ -115,7 +168,18 @@ class Loop:
                 return _STEPS_DONE
         return None
 
-    def _update(self, group: Sequence[torch.Tensor], tally: Tally) -> Totals:
+    def _save_update(
+        self, epoch: int, progress: LoopState, tally: Tally, totals: Totals, seconds: float
+    ) -> None:
+        """A checkpoint after an update, where one is due and can be."""
+        ends = totals.interrupted or totals.preempted
+        updates = progress.update - epoch * self._per_epoch
+        due = totals.checkpoint and updates < self._per_epoch  # or it comes with the epoch's end
+        if self._checkpoints.enabled and (due or ends) and self.context.sync.in_step:
+            position = Position(epoch=epoch, updates=updates, seconds=seconds)
+            self._checkpoints.save_loop(progress, tally, position)
+
+    def _update(self, group: Sequence[torch.Tensor], tally: Tally, update: int) -> Totals:
         """One step of the optimizer: rows → batches → gradients of all workers → parameters."""
         context = self.context
         batches = [rows for rows in group if len(rows) or context.passes.is_collective]
@@ -125,7 +189,14 @@ class Loop:
             with trace.span("compute"):
                 more = context.passes.forward_backward(context.batcher(rows), tally)
             loss, weight = loss + more[0], weight + more[1]
-        mine = Totals(loss, weight, context.world.link.stop_requested(), self._clock.has_expired())
+        mine = Totals(
+            loss,
+            weight,
+            interrupted=context.world.link.stop_requested(),
+            expired=self._clock.has_expired(),
+            checkpoint=self._checkpoints.is_due(update + 1),
+            preempted=context.world.link.preempted(),
+        )
         totals = context.sync.reduce_gradients(mine)
         if totals.weight > 0 and math.isfinite(totals.loss):
             self._clip()
@@ -170,13 +241,15 @@ class Loop:
         delayed = self.context.sync.delayed_totals()
         if self._recipe.stop_on_nan and not math.isfinite(delayed.loss):
             return LOSS_DIVERGED
+        if delayed.preempted:
+            return PREEMPTED
         if delayed.interrupted:
             return INTERRUPTED
         return TIME_UP if delayed.expired else None
 
     def _restore_finished_epoch(self, progress: LoopState) -> None:
         """Go back to the weights that are kept; raises if no epoch was finished."""
-        if self._best.restore() or progress.reason == INTERRUPTED:
+        if self._best.restore() or progress.reason in (INTERRUPTED, PREEMPTED):
             return
         _, rate, loss = progress.steps[-1]
         what = f"The loss became {loss} in update {progress.update + 1}"

@@ -115,6 +115,22 @@ class Tally:
         for metric in self._objects.values():
             metric.update(*_as_torchmetrics(first, target, self._head))
 
+    def state(self) -> dict[str, Any]:
+        """The sums so far, as plain values and tensors."""
+        sums = [self._loss, self._weight, *self._totals]
+        return {"sums": sums, "objects": {k: _states(m) for k, m in self._objects.items()}}
+
+    def add_state(self, state: Mapping[str, Any]) -> None:
+        """Count what another tally had counted."""
+        loss, weight, *totals = state["sums"]
+        self._loss, self._weight = self._loss + loss, self._weight + weight
+        self._totals = [a + b for a, b in zip(self._totals, totals, strict=True)]
+        for name, metric in self._objects.items():
+            other = copy.deepcopy(metric)
+            _load_states(other, state["objects"][name])
+            merged = merge([one for one in (metric, other) if one.update_called])
+            self._objects[name] = metric if merged is None else merged
+
     def result(
         self, prefix: str, reduce_sums: Callable[[torch.Tensor], torch.Tensor], size: int
     ) -> dict[str, float]:
@@ -128,6 +144,23 @@ class Tally:
         for name, metric in self._objects.items():
             row |= _numbered(f"{prefix}_{name}", _merged(metric, size).compute())
         return row
+
+
+def _states(metric: Any) -> list[dict[str, Any]]:
+    """What a torchmetrics object has seen so far, and those inside of it."""
+    parts = [one for one in metric.modules() if hasattr(one, "_defaults")]
+    return [
+        {"count": one._update_count, **{name: getattr(one, name) for name in one._defaults}}
+        for one in parts
+    ]
+
+
+def _load_states(metric: Any, states: Sequence[Mapping[str, Any]]) -> None:
+    parts = [one for one in metric.modules() if hasattr(one, "_defaults")]
+    for one, state in zip(parts, states, strict=True):
+        for name in one._defaults:
+            setattr(one, name, state[name])
+        one._update_count = state["count"]
 
 
 def _at_least_float32(output: torch.Tensor) -> torch.Tensor:

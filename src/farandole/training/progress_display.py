@@ -55,6 +55,8 @@ class PlainProgress:
                     f"epoch {epoch}/{self._epochs}  {describe_row(row)}  "
                     f"{row['rows_per_second']:,.0f} rows/s  {left:.0f} s left"
                 )
+            case events.TrainingResumed() | events.WorkersRestarted():
+                write(describe_restart(event))
             case events.TrainingEnded():
                 write(f"done in {event.seconds:.1f} s: {event.reason}")
 
@@ -90,6 +92,8 @@ class BarProgress:
                 note = f"{describe_row(row)}  {row['rows_per_second']:,.0f} rows/s"
                 text = f"epoch {epoch}/{self._epochs}"
                 self.bar.update(completed=epoch * self._steps, description=text, note=note)
+            case events.TrainingResumed() | events.WorkersRestarted():
+                self.bar.write(describe_restart(event))
             case events.TrainingEnded():
                 self.bar.write(f"done in {event.seconds:.1f} s: {event.reason}")
 
@@ -108,6 +112,23 @@ def describe_start(event: events.TrainingStarted) -> str:
     return (
         f"{event.rows:,} rows{held_out}, {event.workers} worker{'s' * (event.workers > 1)}, "
         f"{event.parameters:,} parameters{parts}, {event.steps_per_epoch} steps an epoch"
+    )
+
+
+def describe_restart(event: events.TrainingResumed | events.WorkersRestarted) -> str:
+    """What went wrong, or where training goes on, in a line.
+
+    >>> describe_restart(events.TrainingResumed(update=120, epoch=3, workers_before=4))
+    'going on from the checkpoint of update 120, in epoch 3 (written by 4 workers)'
+    """
+    if isinstance(event, events.TrainingResumed):
+        return (
+            f"going on from the checkpoint of update {event.update}, in epoch {event.epoch} "
+            f"(written by {event.workers_before} worker{'s' * (event.workers_before > 1)})"
+        )
+    return (
+        f"{event.reason.rstrip('.')}. Beginning again with {event.workers} "
+        f"worker{'s' * (event.workers > 1)} (restart {event.restart} of {event.most})"
     )
 
 

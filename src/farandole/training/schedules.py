@@ -90,6 +90,15 @@ class LearningRateScheduler:
         else:
             self._scheduler.step()
 
+    def state(self) -> dict[str, Any] | None:
+        """What a torch scheduler remembers; our own are functions of the update."""
+        return None if self._scheduler is None else dict(self._scheduler.state_dict())
+
+    def load_state(self, state: dict[str, Any] | None) -> None:
+        """Go on from `state`."""
+        if self._scheduler is not None and state is not None:
+            self._scheduler.load_state_dict(state)
+
     def _set(self, rates: Sequence[float]) -> None:
         for group, rate in zip(self._optimizer.param_groups, rates, strict=True):
             group["lr"] = rate

@@ -15,6 +15,7 @@ from farandole.data import Shard, write_shard
 from farandole.errors import InputError
 from farandole.parallel import Span, trace
 from farandole.training import events, preflight
+from farandole.training.checkpointing import read_state
 from farandole.training.context import TrainingContext, build_context
 from farandole.training.feature_cache import cache_features
 from farandole.training.freezing import learning_layers
@@ -22,6 +23,7 @@ from farandole.training.fullbatch import FullBatchLoop
 from farandole.training.job import Outcome, TrainingJob, peak_memory
 from farandole.training.loop import Loop
 from farandole.training.precision import flush_denormals
+from farandole.training.random_states import random_states_kept
 from farandole.world import World
 
 
@@ -37,13 +39,16 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
     """Train together with the other workers."""
     start = time.perf_counter()
     spans: list[Span] | None = [] if job.trace else None
-    with torch.random.fork_rng(devices=[]):  # the caller's own random numbers stay as they were
+    with random_states_kept():  # the caller's own random numbers stay as they were
         torch.manual_seed(job.recipe.seed + world.rank)
         try:
             loop = prepare(job, world, shard)
         except InputError as error:
             shard.close()
             return Outcome(dict(world.seconds), input_error=error.with_traceback(None))
+        except BaseException:
+            shard.close()
+            raise
         context, prepared = loop.context, time.perf_counter()
         try:
             with flush_denormals(), trace.recorded(spans):
@@ -67,13 +72,19 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
 
 def prepare(job: TrainingJob, world: World, shard: Shard) -> Loop | FullBatchLoop:
     """Check everything, build the context, and a loop on it."""
-    trainable = cache_features(preflight.check(job, world, shard), job, world)
+    trainable = preflight.check(job, world, shard)
+    resumed = read_state(job.checkpoints)
+    if resumed is not None:
+        trainable.whole_network.load_state_dict(resumed["weights"])
+    trainable = cache_features(trainable, job, world)
     sync = job.strategy.attach(trainable.network, world, trainable.example.arguments)
     try:
         context = build_context(job, world, trainable, sync)
         solver = job.recipe.solver()
         loop = Loop(context) if solver is None else FullBatchLoop(context, solver)
         _announce(context)
+        if resumed is not None:
+            loop.restore(resumed)
         return loop
     except InputError as error:
         input_error = error

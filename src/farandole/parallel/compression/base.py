@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,14 @@ class Compressor(Protocol):
 
     def sum_(self, flat: torch.Tensor) -> None:
         """Put (nearly) the sum over all workers in place; the same bits on all of them."""
+        ...
+
+    def state(self) -> Any:
+        """What it remembers from update to update, as plain values and tensors."""
+        ...
+
+    def load_states(self, states: Sequence[Any]) -> None:
+        """Go on from the states of one worker or several; what they held back is added up."""
         ...
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from farandole.parallel.base import Synchronizer, Totals, trainable
+from farandole.parallel.base import Names, Synchronizer, Totals, trainable
 from farandole.parallel.compression.base import Compression, CountedCollectives
 from farandole.parallel.flat_gradients import group_by_dtype, set_gradient_views
 from farandole.parallel.trace import span
@@ -65,6 +67,17 @@ class CompressedGradients(Synchronizer):
                 for flat, compressor in self._flats:
                     compressor.sum_(flat.div_(totals.weight))
         return totals
+
+    def own_state(self, optimizer: torch.optim.Optimizer, names: Names) -> Any:
+        """What the compressors here hold back."""
+        return [compressor.state() for _, compressor in self._flats]
+
+    def load_own_states(
+        self, states: Sequence[Any], optimizer: torch.optim.Optimizer, names: Names
+    ) -> None:
+        """Hold back what these workers' compressors did."""
+        for number, (_, compressor) in enumerate(self._flats):
+            compressor.load_states([state[number] for state in states])
 
     def close(self) -> None:
         """Gradients go with the memory they are in."""

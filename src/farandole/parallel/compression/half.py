@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -67,6 +68,12 @@ class Halves:
         mine = _pack(parts.sum(0, keepdim=True), self._dtype)[0]
         sums = _unpack(self._collectives.all_gather(mine), self._dtype, dtype)
         flat.copy_(sums.reshape(-1)[:size])
+
+    def state(self) -> None:
+        """It remembers nothing."""
+
+    def load_states(self, states: Sequence[Any]) -> None:
+        """There is nothing to go on from."""
 
 
 def _pack(chunks: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -108,6 +108,16 @@ class LowRank:
             out[i].copy_(exact)
             residual[i].zero_()
         self._bases = [_orthogonal(product) for product in right]
+
+    def state(self) -> Any:
+        """What approximations lacked so far, and where the next one starts."""
+        return {"residual": self._residual, "bases": list(self._bases), "update": self._update}
+
+    def load_states(self, states: Sequence[Any]) -> None:
+        """Add up what they lacked; bases are the same on all workers."""
+        for state in states:
+            self._residual += state["residual"]
+            self._bases, self._update = list(state["bases"]), state["update"]
 
     def _summed(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Exact sums over all workers, of all tensors in one message."""

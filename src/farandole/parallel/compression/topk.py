@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -70,3 +70,12 @@ class Largest:
             place, value = message.split([len(part) for part in parts])
             numbers = place.clone().view(self._places)
             flat.index_add_(0, numbers, value.clone().view(flat.dtype))
+
+    def state(self) -> Any:
+        """What waits to be sent."""
+        return {"residual": self._residual}
+
+    def load_states(self, states: Sequence[Any]) -> None:
+        """Hold back what they held back."""
+        for state in states:
+            self._residual += state["residual"]

@@ -17,6 +17,8 @@ from farandole.errors import InputError
 from farandole.networks import ragged_axes
 from farandole.parallel.allocator import give_back_large_blocks
 from farandole.parallel.base import (
+    Names,
+    OptimizerStates,
     State,
     Synchronizer,
     Totals,
@@ -303,6 +305,18 @@ class PipelineSynchronizer(FlatGradients):
             elif owner == self._mesh.index:
                 dist.send(value, dst=0)
         return found if self.world.is_leader else None
+
+    def scatter(self, whole: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+        """Take this worker's stage."""
+        self.network.load_state_dict({name: state[name] for name in self.network.state_dict()})
+
+    def optimizer_states(
+        self, optimizer: torch.optim.Optimizer, names: Names, *, everyones: bool = False
+    ) -> OptimizerStates:
+        """Those of this stage, in the first copy."""
+        if self._mesh.replica > 0:
+            return {}
+        return super().optimizer_states(optimizer, names, everyones=True)
 
     def close(self) -> None:
         """Release gradients, and what holds the process group."""

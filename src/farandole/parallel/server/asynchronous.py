@@ -16,7 +16,14 @@ import torch.distributed as dist
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel.base import Synchronizer, Totals, broadcast_state, trainable
+from farandole.parallel.base import (
+    Names,
+    OptimizerStates,
+    Synchronizer,
+    Totals,
+    broadcast_state,
+    trainable,
+)
 from farandole.parallel.server.client import LocalClient, RemoteClient
 from farandole.parallel.server.messages import LEAVE, PULL, PUSH, TICK, StopFlags
 from farandole.parallel.server.server import ParameterStore, ServerThreads
@@ -63,6 +70,11 @@ class Asynchronous(Synchronizer):
         return answers + self._sent + sum(client.sent for client in self._clients)
 
     @property
+    def in_step(self) -> bool:
+        """Only between epochs, as all workers know it then."""
+        return False
+
+    @property
     def lead(self) -> int:
         """How far ahead of the slowest any worker was, if there is a server here that knows."""
         return 0 if self._store is None else self._store.staleness.lead
@@ -99,7 +111,7 @@ class Asynchronous(Synchronizer):
 
     def reduce_gradients(self, mine: Totals) -> Totals:
         """Make this worker's own mean gradient; no worker waits for another."""
-        self._mine = StopFlags(mine.interrupted, mine.expired)
+        self._mine = StopFlags(mine.interrupted, mine.expired, preempted=mine.preempted)
         loss = math.nan if self._all_flags.diverged else mine.loss
         self._has_diverged = not math.isfinite(loss)
         if self._has_diverged or not mine.weight:  # there won't be a step
@@ -109,7 +121,9 @@ class Asynchronous(Synchronizer):
                 assert parameter.grad is not None
                 parameter.grad.div_(mine.weight)
         flags = self._mine | self._all_flags
-        return Totals(loss, mine.weight, flags.interrupted, flags.expired)
+        return Totals(
+            loss, mine.weight, flags.interrupted, flags.expired, preempted=flags.preempted
+        )
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Bring the gradient to the servers, and take the parameters they have by then."""
@@ -144,6 +158,19 @@ class Asynchronous(Synchronizer):
                 self._store.staleness.reset()
         self._wait_for_all()  # or the first gradient of the next epoch might be in them already
         super().end_epoch(rows)
+
+    def optimizer_states(
+        self, optimizer: torch.optim.Optimizer, names: Names, *, everyones: bool = False
+    ) -> OptimizerStates:
+        """Those of the server here, if there is one."""
+        return {} if self._store is None else self._store.optimizer_states(names)
+
+    def set_optimizer_states(
+        self, optimizer: torch.optim.Optimizer, names: Names, states: OptimizerStates
+    ) -> None:
+        """They are the servers'."""
+        if self._store is not None:
+            self._store.set_optimizer_states(names, states)
 
     def close(self) -> None:
         """End the threads, when no worker needs them any more; then drop their connections."""

@@ -1,6 +1,6 @@
 """What workers and parameter servers send each other.
 
-A request is four numbers: its kind, and the worker's stop flags. A gradient follows a `PUSH`. The
+A request is five numbers: its kind, and the worker's stop flags. A gradient follows a `PUSH`. The
 answer to a `PUSH`, a `TICK` and a `PULL` is whether the server has failed, all workers' stop flags,
 and the server's parameters.
 """
@@ -16,8 +16,8 @@ import torch
 PUSH, TICK, PULL, LEAVE, CLOSE = range(5)
 """Kinds of requests: here is a gradient; I have none; give me parameters; don't wait for me until
 I am back; that was the last request."""
-REQUEST_NUMBERS = 4
-ANSWER_NUMBERS = 4
+REQUEST_NUMBERS = 5
+ANSWER_NUMBERS = 5
 _ALIGNMENT = 16  # bytes of the widest type there is
 
 
@@ -31,12 +31,13 @@ class StopFlags:
     """Reasons to stop that one worker has, and that all others have to know of.
 
     >>> StopFlags(interrupted=True) | StopFlags(expired=True)
-    StopFlags(interrupted=True, expired=True, diverged=False)
+    StopFlags(interrupted=True, expired=True, diverged=False, preempted=False)
     """
 
     interrupted: bool = False
     expired: bool = False
     diverged: bool = False
+    preempted: bool = False
 
     def __or__(self, other: StopFlags) -> StopFlags:
         pairs = zip(astuple(self), astuple(other), strict=True)
@@ -50,8 +51,8 @@ class StopFlags:
     def of(cls, numbers: Iterable[float]) -> StopFlags:
         """From what was sent.
 
-        >>> StopFlags.of([0.0, 1.0, 0.0])
-        StopFlags(interrupted=False, expired=True, diverged=False)
+        >>> StopFlags.of([0.0, 1.0, 0.0, 0.0])
+        StopFlags(interrupted=False, expired=True, diverged=False, preempted=False)
         """
         return cls(*(number > 0 for number in numbers))
 

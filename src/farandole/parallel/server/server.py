@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 from farandole.errors import PeerLost
+from farandole.parallel.base import Names, OptimizerStates, placed
 from farandole.parallel.server.messages import (
     ANSWER_NUMBERS,
     CLOSE,
@@ -104,6 +105,21 @@ class ParameterStore:
         with self._lock, torch.no_grad():
             for target, parameter in zip(targets, self.trainable(), strict=True):
                 target.copy_(parameter)
+
+    def optimizer_states(self, names: Names) -> OptimizerStates:
+        """What the optimizer remembers of the parameters here."""
+        assert self._optimizer is not None
+        pairs = zip(self._parameters, self._copies, strict=True)
+        known = self._optimizer.state
+        return {names[p]: known[own] for p, own in pairs if p in names and own in known}
+
+    def set_optimizer_states(self, names: Names, states: OptimizerStates) -> None:
+        """Let the optimizer go on from what `optimizer_states` gave."""
+        assert self._optimizer is not None
+        for parameter, own in zip(self._parameters, self._copies, strict=True):
+            state = states.get(names.get(parameter, ""))
+            if state is not None:
+                self._optimizer.state[own] = placed(state, own, self._optimizer)
 
     def add_flags(self, flags: StopFlags) -> None:
         """Remember a worker's flags: every answer has them from now on."""

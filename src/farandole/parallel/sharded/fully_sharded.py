@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,15 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel.allocator import give_back_large_blocks
-from farandole.parallel.base import State, Synchronizer, Totals, local_part, trainable
+from farandole.parallel.base import (
+    Names,
+    OptimizerStates,
+    State,
+    Synchronizer,
+    Totals,
+    local_part,
+    trainable,
+)
 from farandole.parallel.replica_mesh import ReplicaMesh
 from farandole.parallel.sharded.units import Traffic, units
 from farandole.parallel.trace import span
@@ -105,6 +113,69 @@ class FullySharded(Synchronizer):
                 state[name] = full.detach().cpu()
         return state if self.world.is_leader else None
 
+    def scatter(self, whole: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+        """Take this worker's rows of each tensor."""
+        with torch.no_grad():
+            for name, tensor in whole.state_dict(keep_vars=True).items():
+                split = hasattr(tensor, "to_local")
+                local_part(tensor).copy_(self._rows(state[name]) if split else state[name])
+
+    def optimizer_states(
+        self, optimizer: torch.optim.Optimizer, names: Names, *, everyones: bool = False
+    ) -> OptimizerStates:
+        """Those of the parts that this worker has, in the first replica."""
+        if self.world.rank >= self._sharers:
+            return {}
+        found = {name: optimizer.state.get(self._steps.moved(p), {}) for p, name in names.items()}
+        return {
+            name: {key: _local(value) for key, value in state.items()}
+            for name, state in found.items()
+            if state
+        }
+
+    def merge_optimizer_states(self, parts: Sequence[OptimizerStates]) -> OptimizerStates:
+        """Put rows together; what isn't split, such as a count of steps, is the same in all."""
+        shapes = {name: p.shape for name, p in self.network.named_parameters()}
+        first, *_ = parts = parts[: self._sharers]
+        return {
+            name: {
+                key: torch.cat([part[name][key] for part in parts])
+                if _is_split(value, shapes[name])
+                else value
+                for key, value in state.items()
+            }
+            for name, state in first.items()
+        }
+
+    def set_optimizer_states(
+        self, optimizer: torch.optim.Optimizer, names: Names, states: OptimizerStates
+    ) -> None:
+        """Take this worker's rows of each tensor."""
+        mine = {
+            name: {
+                key: self._rows(value) if _is_split(value, p.shape) else value
+                for key, value in states[name].items()
+            }
+            for p, name in names.items()
+            if name in states
+        }
+        if is_elementwise(type(optimizer)):
+            super().set_optimizer_states(optimizer, names, mine)
+            return
+        for parameter, name in names.items():  # its state is sharded as the parameter is
+            for key, value in mine.get(name, {}).items():
+                if _is_split(value, parameter.shape):
+                    whole = torch.zeros_like(parameter)
+                    local_part(whole.detach()).copy_(value)
+                    value = whole
+                optimizer.state[parameter][key] = value
+
+    def _rows(self, whole: torch.Tensor) -> torch.Tensor:
+        """The rows of a whole tensor that this worker has."""
+        most = -(-len(whole) // self._sharers)
+        start = self.world.rank % self._sharers * most
+        return whole[start : start + most]
+
     def close(self) -> None:
         """Release gradients and what holds the process group."""
         self._hook.remove()
@@ -142,6 +213,15 @@ class FullySharded(Synchronizer):
             self._traffic.count_backward(last=last)
         else:
             self._traffic.count_forward()
+
+
+def _local(value: Any) -> Any:
+    return local_part(value).detach() if isinstance(value, torch.Tensor) else value
+
+
+def _is_split(value: Any, shape: torch.Size) -> bool:
+    """Whether a value of an optimizer's state has rows as the parameter of this shape has."""
+    return isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape[1:] == shape[1:]
 
 
 def _mesh(world: World, replicas: int) -> Any:
@@ -197,6 +277,10 @@ class LocalShardSteps:
 
     def __init__(self) -> None:
         self._parts: dict[nn.Parameter, nn.Parameter] | None = None
+
+    def moved(self, sharded: nn.Parameter) -> nn.Parameter:
+        """What the optimizer moves in the place of a parameter."""
+        return (self._parts or {}).get(sharded, sharded)
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Move the parameters."""

@@ -12,7 +12,13 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from farandole.errors import InputError
-from farandole.parallel.base import Synchronizer, broadcast_state, trainable
+from farandole.parallel.base import (
+    Names,
+    OptimizerStates,
+    Synchronizer,
+    broadcast_state,
+    trainable,
+)
 from farandole.parallel.flat_gradients import FlatGradients
 from farandole.parallel.sharded.fully_sharded import FullySharded
 from farandole.parallel.sharded.units import parameters_outside, units
@@ -156,6 +162,21 @@ class ZeroRedundancy(FlatGradients):
         if self.world.size > 1:
             with span("send", "parameters"):
                 self._share()
+
+    def optimizer_states(
+        self, optimizer: torch.optim.Optimizer, names: Names, *, everyones: bool = False
+    ) -> OptimizerStates:
+        """Those of the tensors that this worker owns."""
+        return super().optimizer_states(optimizer, self._owned(names), everyones=True)
+
+    def set_optimizer_states(
+        self, optimizer: torch.optim.Optimizer, names: Names, states: OptimizerStates
+    ) -> None:
+        """Those of the tensors that this worker owns."""
+        super().set_optimizer_states(optimizer, self._owned(names), states)
+
+    def _owned(self, names: Names) -> Names:
+        return {p: name for p, name in names.items() if self._owner.get(p) == self.world.rank}
 
     def close(self) -> None:
         """The optimizer goes too."""

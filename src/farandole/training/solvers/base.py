@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 
@@ -27,6 +27,8 @@ class Iterate:
     """How far the last step went, in units of its direction."""
     ended: str | None = None
     """Why this is the last one, if it is."""
+    memory: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """What else the solver has to know to go on from here: plain values and tensors."""
 
 
 class Solver(Protocol):
@@ -42,9 +44,9 @@ class Solver(Protocol):
         ...
 
     def iterates(
-        self, evaluate: Evaluate, start: torch.Tensor, iterations: int
+        self, evaluate: Evaluate, start: torch.Tensor | Iterate, iterations: int
     ) -> Iterator[Iterate]:
-        """The way from `start`, at most so many iterations long."""
+        """The way from `start`, at most so many iterations long; or from an iterate, not again."""
         ...
 
 

@@ -32,22 +32,26 @@ class GradientDescent:
         check_numbers(self, "tolerance", zero=True)
 
     def iterates(
-        self, evaluate: Evaluate, start: torch.Tensor, iterations: int
+        self, evaluate: Evaluate, start: torch.Tensor | Iterate, iterations: int
     ) -> Iterator[Iterate]:
         """The start, and then each iteration; the last step may be too small to be measured."""
-        point = start
-        for number in range(iterations + 1):
+        if isinstance(start, Iterate):
+            first, point = start.number + 1, start.memory["following"]
+        else:
+            first, point = 0, start
+        for number in range(first, iterations + 1):
             value, gradient = evaluate(point)
             following = point - self.step * gradient
             step = self.step if number else 0.0
             if number == iterations:
-                yield Iterate(number, point, value, step, "all iterations done")
+                ended = "all iterations done"
+                yield Iterate(number, point, value, step, ended, {"following": following})
             # The first step has none before it to be compared with, and is never the last.
             elif number and self._is_small(point, following):
                 yield Iterate(number, following, value, step, "the weights have settled")
                 return
             else:
-                yield Iterate(number, point, value, step)
+                yield Iterate(number, point, value, step, memory={"following": following})
             point = following
 
     def _is_small(self, before: torch.Tensor, after: torch.Tensor) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -41,21 +42,35 @@ class LBFGS:
         check_numbers(self, "tolerance", zero=True)
 
     def iterates(
-        self, evaluate: Evaluate, start: torch.Tensor, iterations: int
+        self, evaluate: Evaluate, start: torch.Tensor | Iterate, iterations: int
     ) -> Iterator[Iterate]:
         """The start, and then each iteration.
 
         After a failed search the same iterate comes again, with an empty memory; after a second
         one in a row it is the last.
         """
-        line = _Line(evaluate)
-        value, gradient = line.visit(start)
-        iterate, curvature = Iterate(0, start, value), _Curvature(self.memory)
-        watch = _Watch(self.tolerance, value)
-        has_failed = False
+        line, is_known = _Line(evaluate), isinstance(start, Iterate)
+        if isinstance(start, Iterate):
+            iterate, gradient = start, start.memory["gradient"]
+            curvature = _Curvature(self.memory, start.memory["pairs"])
+            watch = _Watch(self.tolerance, start.memory["first"], start.memory["values"])
+            has_failed = start.memory["has_failed"]
+        else:
+            value, gradient = line.visit(start)
+            iterate, curvature = Iterate(0, start, value), _Curvature(self.memory)
+            watch, has_failed = _Watch(self.tolerance, value), False
         while True:
-            iterate = replace(iterate, ended=watch.stop_reason(iterate, gradient, iterations))
-            yield iterate
+            ended = watch.stop_reason(iterate, gradient, iterations)
+            memory = {
+                "gradient": gradient,
+                "has_failed": has_failed,
+                **curvature.state(),
+                **watch.state(),
+            }
+            iterate = replace(iterate, ended=ended, memory=memory)
+            if not is_known:
+                yield iterate
+            is_known = False
             if iterate.ended:
                 return
             try:
@@ -118,8 +133,13 @@ class _Along:
 class _Curvature:
     """The inverse Hessian, as far as the last steps tell; the newest pair comes first."""
 
-    def __init__(self, memory: int) -> None:
-        self._pairs: deque[tuple[torch.Tensor, torch.Tensor]] = deque(maxlen=memory)
+    def __init__(
+        self, memory: int, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]] = ()
+    ) -> None:
+        self._pairs: deque[tuple[torch.Tensor, torch.Tensor]] = deque(pairs, maxlen=memory)
+
+    def state(self) -> dict[str, Any]:
+        return {"pairs": list(self._pairs)}
 
     def learn(self, step: torch.Tensor, change: torch.Tensor) -> None:
         self._pairs.appendleft((step, change))
@@ -157,11 +177,16 @@ class _Curvature:
 class _Watch:
     """Decides when it is enough."""
 
-    def __init__(self, tolerance: float, first: float) -> None:
+    # The infinity keeps the objective from being judged before there are enough values.
+    def __init__(
+        self, tolerance: float, first: float, values: Iterable[float] = (math.inf,)
+    ) -> None:
         self._tolerance = tolerance
         self._first = abs(first)
-        # The infinity keeps the objective from being judged before there are enough values.
-        self._values: deque[float] = deque([math.inf], maxlen=_VALUES_WATCHED)
+        self._values: deque[float] = deque(values, maxlen=_VALUES_WATCHED)
+
+    def state(self) -> dict[str, Any]:
+        return {"first": self._first, "values": list(self._values)}
 
     def see(self, value: float) -> None:
         self._values.append(value)

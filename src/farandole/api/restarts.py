@@ -1,0 +1,87 @@
+"""Restarts: whether workers that failed begin again. A policy decides, and `run_attempts` obeys."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from farandole.errors import PeerLost, WorkerFailed, WorkerLost, WorkerMissing
+
+T = TypeVar("T")
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+_UPDATE = re.compile(r"\(in update (\d+)\)")
+
+
+class RestartPolicy:
+    """Decides whether to begin again after a failure.
+
+    Workers that are lost are bad luck: they get `most` restarts, counted anew whenever there is a
+    later checkpoint than at the failure before. An exception may be bad luck too, but not twice in
+    the same update; and where nothing has been saved, it is shown at once.
+
+    >>> policy = RestartPolicy(most=1)
+    >>> policy.wait_before_restart(WorkerLost(1, "killed"), saved=0)
+    0.5
+    >>> policy.wait_before_restart(WorkerLost(0, "killed"), saved=0) is None
+    True
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.count = 0
+        """Restarts since there was progress."""
+        self._saved = 0
+        self._seen: set[tuple[str, str]] = set()
+
+    def wait_before_restart(self, error: Exception, saved: int) -> float | None:
+        """Seconds to wait; None to give up. `saved` is the update of the last checkpoint."""
+        if saved > self._saved:
+            self._saved, self.count = saved, 0
+        if not (is_bad_luck(error) or self._is_new(error, saved)) or self.count >= self.most:
+            return None
+        self.count += 1
+        return min(_FIRST_WAIT * 2.0 ** (self.count - 1), _LONGEST_WAIT)
+
+    def _is_new(self, error: Exception, saved: int) -> bool:
+        """Whether it is an exception of a worker's that wasn't seen in this update before."""
+        if not isinstance(error, WorkerFailed) or saved == 0:
+            return False
+        found = _UPDATE.search(error.traceback)
+        key = error.summary, found[1] if found else ""
+        is_new = key not in self._seen
+        self._seen.add(key)
+        return is_new
+
+
+def is_bad_luck(error: Exception) -> bool:
+    """Whether a worker was lost, and another attempt may well succeed.
+
+    >>> is_bad_luck(WorkerLost(0, "killed")), is_bad_luck(PeerLost([1])), is_bad_luck(OSError())
+    (True, True, False)
+    """
+    return isinstance(error, WorkerLost | PeerLost | WorkerMissing)
+
+
+def run_attempts(
+    attempt: Callable[[], T],
+    policy: RestartPolicy,
+    *,
+    last_saved: Callable[[], int],
+    before_restart: Callable[[Exception], None],
+) -> T:
+    """Run attempts until one succeeds, or the policy gives up and its error is raised."""
+    while True:
+        try:
+            return attempt()
+        except Exception as error:
+            wait = policy.wait_before_restart(error, last_saved())
+            if wait is None:
+                if policy.count:
+                    error.add_note(f"({policy.count} restarts without progress went before.)")
+                raise
+            failure = error
+        before_restart(failure)
+        time.sleep(wait)
