@@ -36,6 +36,10 @@ test-rest: $(STAMP) ## what test-all has beyond test: all combinations, many fit
 .PHONY: test-all
 test-all: test test-rest ## every test
 
+.PHONY: faults
+faults: $(STAMP) ## every fault and attack, with a table of how each of them ended
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "fault or attack" --faults tests $(ARGS)
+
 .PHONY: check
 check: $(STAMP) ## ruff, mypy --strict and the layer test
 	$(BIN)/ruff check $(SOURCES)

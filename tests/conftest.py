@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.faults import report
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -49,10 +51,15 @@ os.environ["MPLBACKEND"] = "Agg"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--budget", type=float, help="fail if the run takes longer, in seconds")
+    parser.addoption("--faults", action="store_true", help="write the table of faults and attacks")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_START] = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    report.note_marker(item)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
@@ -82,6 +89,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
+    if config.getoption("faults"):
+        reports = [
+            one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, [])
+        ]
+        rows = report.rows_of(reports)
+        report.write(rows, ROOT)
+        terminalreporter.write_line(report.page(rows))
     budget, seconds = config.getoption("budget"), _seconds(config)
     if budget is not None and seconds > budget:
         terminalreporter.write_line(
