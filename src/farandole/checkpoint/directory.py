@@ -26,7 +26,6 @@ from farandole.checkpoint.store import MANIFEST, Damaged, Store
 from farandole.errors import CheckpointError, InputError
 
 _LATEST = "latest"
-_LISTINGS = 5
 
 
 class CheckpointDirectory:
@@ -110,31 +109,36 @@ class CheckpointDirectory:
         return RemoteStore(self.url) if _is_remote(self.url) else LocalStore(self.url)
 
     def _first_whole(self, order: Callable[[Store], Iterable[CheckpointName]]) -> Snapshot | None:
+        """Read one after the other, with a warning for each that is damaged."""
         store = self._store
-        for _ in range(_LISTINGS):
-            with suppress(FileNotFoundError):  # deleted by who wrote a newer one: look again
-                return next(_whole(store, order(store)), None)
-        raise CheckpointError(
-            f"Checkpoints in {store.place!r} are deleted faster than they can be read. Is another "
-            "training run writing there? Give each a folder of its own."
-        )
+        gone: set[CheckpointName] = set()
+        while (name := next((one for one in order(store) if one not in gone), None)) is not None:
+            gone.add(name)
+            try:
+                return read_snapshot(store, name)
+            except FileNotFoundError:  # deleted by who wrote a newer one: look again
+                continue
+            except Damaged as error:
+                warnings.warn(
+                    f"The checkpoint {name} in {store.place!r} is damaged, and not used: {error}.",
+                    UserWarning,
+                    stacklevel=3,
+                )
+        return None
 
     def _retain(self, store: Store, written: CheckpointName) -> None:
-        candidates = []
-        for name in _found(store):
-            with suppress(CheckpointError):  # what can't be judged now is not deleted
-                candidates.append(_candidate(store, name))
-        for name in dispensable(
-            candidates,
-            written,
-            keep_last=self.keep_last,
-            keep_best=self.keep_best,
-            higher_is_better=self.higher_is_better,
-        ):
-            try:
+        """Delete what need not be kept; if that fails, the new one is still there."""
+        try:
+            for name in dispensable(
+                _judgeable(store),
+                written,
+                keep_last=self.keep_last,
+                keep_best=self.keep_best,
+                higher_is_better=self.higher_is_better,
+            ):
                 store.delete(str(name))
-            except CheckpointError as error:  # the new one is safe, which is what was asked for
-                warnings.warn(str(error), UserWarning, stacklevel=3)
+        except CheckpointError as error:
+            warnings.warn(str(error), UserWarning, stacklevel=3)
 
 
 def _absolute(url: str | os.PathLike[str]) -> str:
@@ -142,8 +146,8 @@ def _absolute(url: str | os.PathLike[str]) -> str:
     text: Any = os.fspath(url) if hasattr(url, "__fspath__") else url
     if not isinstance(text, str) or not text:
         raise InputError(f"A checkpoint directory must be a path or a URL. Received: {url!r}")
-    text = text.removeprefix("file://")  # the same folder, but flushed as fsspec can't
-    return text if _is_remote(text) else os.path.abspath(text)
+    path = text.removeprefix("file://")  # the same folder, but flushed as fsspec can't
+    return path if _is_remote(path) else os.path.abspath(path)
 
 
 def _is_remote(url: str) -> bool:
@@ -161,18 +165,17 @@ def _free_name(store: Store, update: int) -> CheckpointName:
     return max(taken).next() if taken else CheckpointName(update)
 
 
+def _judgeable(store: Store) -> list[Candidate]:
+    """All but those that can't be read now, or are of another version: they are left alone."""
+    found = []
+    for name in _found(store):
+        with suppress(CheckpointError):
+            found.append(_candidate(store, name))
+    return found
+
+
 def _candidate(store: Store, name: CheckpointName) -> Candidate:
     try:
         return Candidate(name, True, read_manifest(store, name).score)
     except (Damaged, FileNotFoundError):
         return Candidate(name, False)
-
-
-def _whole(store: Store, names: Iterable[CheckpointName]) -> Iterator[Snapshot]:
-    """Read one after the other, with a warning for each that is damaged."""
-    for name in names:
-        try:
-            yield read_snapshot(store, name)
-        except Damaged as error:
-            text = f"The checkpoint {name} in {store.place!r} is not used, it is damaged: {error}."
-            warnings.warn(text, UserWarning, stacklevel=4)

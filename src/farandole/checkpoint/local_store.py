@@ -39,13 +39,13 @@ class LocalStore:
         with self._explained("write", _PROBE):
             self._make()
             self._put(probe, b"\0" * _PROBE)
-            for name in os.listdir(self._root):
-                if _LEFTOVER.fullmatch(name):  # the probe is one
-                    _remove(self._root / name)
+            leftovers = filter(_LEFTOVER.fullmatch, os.listdir(self._root))  # the probe is one
+        for name in leftovers:
+            self.delete(name)
 
     def folders(self) -> list[str]:
         """Folders, and links that might be taken for one: they are refused when they are read."""
-        with self._explained("read"):
+        with self._explained("look for"):
             try:
                 entries = list(os.scandir(self._root))
             except FileNotFoundError:
@@ -92,8 +92,11 @@ class LocalStore:
         return os.path.lexists(self._root / folder / file)
 
     def delete(self, folder: str) -> None:
-        """Hide it first: what is left of it if this process is killed is no checkpoint."""
-        hidden = self._root / f".{folder}.deleted-{token_hex(8)}"
+        """Hide it first: what is left of it if this process is killed is no checkpoint.
+
+        Nor can a slow writer rename what is only half there.
+        """
+        hidden = self._root / f".{folder.lstrip('.')}.deleted-{token_hex(8)}"
         with self._explained("delete"), suppress(FileNotFoundError):
             os.rename(self._root / folder, hidden)
             _remove(hidden)

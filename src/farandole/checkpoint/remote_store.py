@@ -6,7 +6,7 @@ its manifest last: a folder without a manifest is none. What has been closed is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from secrets import token_hex
@@ -44,7 +44,7 @@ class RemoteStore:
 
     def folders(self) -> list[str]:
         """The names of the folders in it."""
-        with self._explained("read"):
+        with self._explained("look for"):
             self._files.invalidate_cache()  # others write there too
             try:
                 entries = self._files.ls(self._root, detail=True)
@@ -56,14 +56,12 @@ class RemoteStore:
     def write(self, name: CheckpointName, files: Files, size: int) -> CheckpointName:
         """Write it where it will stay."""
         with self._explained("write"):
-            while self._files.exists(self._path(str(name))):
+            while self._exists(str(name)):
                 name = name.next()
             try:
                 self._make(self._path(str(name)))
                 for file, chunks in files:
-                    with self._files.open(self._path(str(name), file), "wb") as stream:
-                        for chunk in chunks:
-                            stream.write(chunk)
+                    self._put(self._path(str(name), file), chunks, at_once=file == MANIFEST)
             except BaseException:
                 with suppress(Exception):
                     self.delete(str(name))
@@ -83,7 +81,7 @@ class RemoteStore:
             try:
                 about = self._files.info(path)
             except FileNotFoundError:
-                if self._files.exists(self._path(folder)):
+                if self._exists(folder):
                     raise Damaged("is missing") from None
                 raise
             if about["type"] != "file" or about.get("islink"):
@@ -93,8 +91,8 @@ class RemoteStore:
 
     def has(self, folder: str, file: str) -> bool:
         """Whether a folder has a file of this name."""
-        with self._explained("read"):
-            return bool(self._files.exists(self._path(folder, file)))
+        with self._explained("look for"):
+            return self._exists(folder, file)
 
     def delete(self, folder: str) -> None:
         """Delete the manifest first: what is left if this process is killed is no checkpoint."""
@@ -129,6 +127,22 @@ class RemoteStore:
 
     def _path(self, *parts: str) -> str:
         return "/".join([self._root, *parts])
+
+    def _exists(self, *parts: str) -> bool:
+        """Whether it is there; fsspec's own `exists` says no if the storage can't be reached."""
+        try:
+            self._files.info(self._path(*parts))
+            return True
+        except FileNotFoundError:
+            return False
+
+    def _put(self, path: str, chunks: Iterable[memoryview], at_once: bool) -> None:
+        if at_once:  # object stores take it whole or not at all
+            self._files.pipe_file(path, b"".join(chunks))
+            return
+        with self._files.open(path, "wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
 
     def _make(self, path: str) -> None:
         """Make a folder and those around it, but not a bucket: that is the user's to do."""

@@ -74,7 +74,7 @@ def read_tensors(stream: Stream, size: int) -> dict[str, torch.Tensor]:
     if length > min(HEADER_LIMIT, size - 8):
         raise Damaged(f"has a header of {length:,} bytes")
     entries = _entries(read_bytes(stream, length), size - 8 - length)
-    tensors = {entry.name: entry.empty() for entry in entries}
+    tensors = {entry.name: torch.empty(entry.shape, dtype=entry.dtype) for entry in entries}
     for entry in sorted(entries, key=lambda entry: entry.begin):
         fill(stream, _bytes_of(tensors[entry.name]))
     return tensors
@@ -140,12 +140,6 @@ class _Entry(NamedTuple):
     begin: int
     end: int
 
-    def empty(self) -> torch.Tensor:
-        try:
-            return torch.empty(self.shape, dtype=self.dtype)
-        except RuntimeError as error:
-            raise Damaged(f"has a tensor of an impossible shape ({error})") from error
-
 
 def _entries(header: bytes, size: int) -> list[_Entry]:
     """What a header says, if its tensors fill the rest of the file without gap or overlap."""
@@ -172,6 +166,8 @@ def _entry(name: str, about: Any) -> _Entry:
     for number in (begin, end, *shape):
         if type(number) is not int or not 0 <= number < 2**63:
             raise ValueError(f"{name!r} has {number!r}")
+    if math.prod(max(number, 1) for number in shape) >= 2**60:  # more than torch can count
+        raise ValueError(f"{name!r} has the shape {shape}")
     return _Entry(name, _DTYPES[about["dtype"]], shape, begin, end)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 from farandole.arguments import check_seconds
 from farandole.checkpoint.directory import CheckpointDirectory
 from farandole.checkpoint.snapshot import Snapshot
+from farandole.checkpoint.store import without_password
 from farandole.errors import CheckpointError
 
 
@@ -50,8 +51,8 @@ class CheckpointWriter:
             self._wait(lambda: self._waiting is None or self._waiting.score is None)
             self._waiting = _Request(snapshot, score)
             if not self._busy:
-                self._busy = True
                 threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
+                self._busy = True
 
     def check(self) -> None:
         """Raise what went wrong since the last time, if anything did."""
@@ -102,6 +103,6 @@ class CheckpointWriter:
     def _wait(self, condition: Callable[[], bool]) -> None:
         if not self._changed.wait_for(condition, self._timeout):
             raise CheckpointError(
-                f"A checkpoint in {self._directory.url!r} is still being written after "
-                f"{self._timeout:g} s. Is the storage slow, or out of reach?"
+                f"A checkpoint in {without_password(self._directory.url)!r} is still being written "
+                f"after {self._timeout:g} s. Is the storage slow, or out of reach?"
             )
