@@ -25,7 +25,7 @@ ROWS = (
     ("arguments", "progress", "ragged", "system_resources"),
     ("world", "networks", "_spark"),
     ("pretrained",),
-    ("artifact",),  # rebuilds networks by name
+    ("artifact", "checkpoint"),  # what is on disk; artifacts rebuild networks by name
     ("data", "engines", "parallel"),
     ("training", "inference", "planning"),
     ("api",),  # the only place where engine, strategy, loop and data meet

@@ -1,0 +1,390 @@
+"""What a directory of checkpoints does, in each kind of place: a folder, and two of fsspec."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from fsspec.implementations.memory import MemoryFileSystem
+from safetensors.torch import load_file
+from tests.checkpoint.snapshots import same, snapshot
+from tests.checkpoint.test_manifest import signed
+
+from farandole.checkpoint import CheckpointDirectory, Snapshot
+from farandole.checkpoint.folder import SnapshotFiles
+from farandole.checkpoint.local_store import LocalStore
+from farandole.checkpoint.names import CheckpointName
+from farandole.errors import CheckpointError, InputError, MissingPackage
+
+
+@pytest.fixture(params=["path", "file", "local", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A folder as path and URL (ours), and through fsspec; and fsspec's own memory."""
+    folder = tmp_path / "some" / "folder"
+    if request.param == "memory":
+        yield f"memory:/{folder}"
+        MemoryFileSystem.store.clear()
+        MemoryFileSystem.pseudo_dirs[:] = [""]
+    else:
+        yield str(folder) if request.param == "path" else f"{request.param}://{folder}"
+
+
+def write(directory: CheckpointDirectory, *updates: int) -> None:
+    for update in updates:
+        directory.write(snapshot(update))
+
+
+def test_a_snapshot_comes_back_bit_for_bit(url: str) -> None:
+    directory = CheckpointDirectory(url)
+    assert directory.load() is None
+    assert directory.best() is None
+    assert directory.names() == []
+    directory.prepare()
+    assert directory.load() is None
+    assert directory.write(snapshot(7)) == "step-0000000007"
+    assert same(directory.load(), snapshot(7))
+    assert same(CheckpointDirectory(url).load(), snapshot(7))
+    assert directory.names() == ["step-0000000007"]
+
+
+def test_the_last_and_the_best_are_kept(url: str) -> None:
+    directory = CheckpointDirectory(url, keep_last=2, keep_best=1)
+    for update, score in enumerate([0.5, 0.2, 0.9, None, 0.3, float("nan")]):
+        directory.write(snapshot(update), score=score)
+    assert directory.names() == [f"step-000000000{update}" for update in (1, 4, 5)]
+    assert same(directory.load(), snapshot(5))
+    assert same(directory.best(), snapshot(1))
+
+
+def test_the_best_may_be_the_highest(url: str) -> None:
+    directory = CheckpointDirectory(url, keep_last=1, keep_best=2, higher_is_better=True)
+    for update, score in enumerate([0.5, 0.9, 0.2, 0.7, 0.1]):
+        directory.write(snapshot(update), score=score)
+    assert directory.names() == [f"step-000000000{update}" for update in (1, 3, 4)]
+    assert same(directory.best(), snapshot(1))
+
+
+def test_the_same_update_again(url: str) -> None:
+    directory = CheckpointDirectory(url, keep_last=2)
+    write(directory, 3, 7)
+    other = Snapshot(7, {"attempt": 2}, {})
+    assert directory.write(other) == "step-0000000007-2"
+    assert same(directory.load(), other)
+    assert directory.names() == ["step-0000000003", "step-0000000007-2"]
+    write(directory, 8)
+    assert directory.names() == ["step-0000000007-2", "step-0000000008"]
+
+
+def test_foreign_files_stay(url: str) -> None:
+    directory = CheckpointDirectory(url, keep_last=1)
+    directory.prepare()
+    store = directory._store
+    store.replace("notes.txt", "mine")
+    store.replace("step-00000000099", "a file with almost such a name")
+    write(directory, 1, 2)
+    directory.prepare()
+    assert directory.names() == ["step-0000000002"]
+    if isinstance(store, LocalStore):
+        assert sorted(os.listdir(directory.url)) == [
+            "latest",
+            "notes.txt",
+            "step-0000000002",
+            "step-00000000099",
+        ]
+
+
+def test_a_folder_without_manifest_does_not_count(url: str) -> None:
+    directory = CheckpointDirectory(url)
+    write(directory, 1)
+    files = list(SnapshotFiles(snapshot(2), None).files())[:2]
+    directory._store.write(CheckpointName(2), iter(files), 0)
+    assert directory.names() == ["step-0000000001"]
+    with pytest.warns(UserWarning, match=r"step-0000000002 .*manifest\.json is missing"):
+        assert same(directory.load(), snapshot(1))
+    assert directory.best() is None
+
+
+def test_what_is_in_the_folder(tmp_path: Path) -> None:
+    directory = CheckpointDirectory(tmp_path)
+    write(directory, 7)
+    folder = tmp_path / "step-0000000007"
+    assert (tmp_path / "latest").read_text() == "step-0000000007\n"
+    assert sorted(os.listdir(folder)) == ["manifest.json", "state.json", "state.safetensors"]
+    assert torch.equal(
+        load_file(folder / "state.safetensors")["network.weight"],
+        snapshot(7).tensors["network.weight"],
+    )
+    assert pickle.loads(pickle.dumps(directory)).names() == directory.names()
+
+
+@pytest.mark.parametrize("content", [None, "step-0000000001", "step-0000000099", "../..", "\0"])
+def test_latest_is_for_people(tmp_path: Path, content: str | None) -> None:
+    directory = CheckpointDirectory(tmp_path)
+    write(directory, 1, 2)
+    (tmp_path / "latest").unlink()
+    if content is not None:
+        (tmp_path / "latest").write_text(content)
+    assert same(directory.load(), snapshot(2))
+
+
+def test_clocks_do_not_matter(tmp_path: Path) -> None:
+    directory = CheckpointDirectory(tmp_path)
+    write(directory, 1, 2)
+    os.utime(tmp_path / "step-0000000001", (4e9, 4e9))
+    os.utime(tmp_path / "step-0000000002", (0, 0))
+    assert same(directory.load(), snapshot(2))
+    write(directory, 3)
+    assert directory.names() == ["step-0000000002", "step-0000000003"]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> CheckpointDirectory:
+    directory = CheckpointDirectory(tmp_path / "kept", keep_last=2)
+    write(directory, 1, 2)
+    return directory
+
+
+FILES = ["state.safetensors", "state.json", "manifest.json"]
+
+
+def expect_the_one_before(directory: CheckpointDirectory, reason: str) -> None:
+    with pytest.warns(UserWarning, match=f"step-0000000002 .*damaged.*{reason}") as caught:
+        assert same(directory.load(), snapshot(1))
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_flipped_bit(two: CheckpointDirectory, file: str) -> None:
+    path = Path(two.url) / "step-0000000002" / file
+    whole = path.read_bytes()
+    positions = {0, 7, 8, len(whole) - 1, *random.Random(0).sample(range(len(whole)), 30)}
+    for position in positions:
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << random.Random(position).randrange(8)
+        path.write_bytes(flipped)
+        expect_the_one_before(two, file)
+    path.write_bytes(whole)
+    assert same(two.load(), snapshot(2))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_that_is_cut_or_grown(two: CheckpointDirectory, file: str) -> None:
+    path = Path(two.url) / "step-0000000002" / file
+    whole = path.read_bytes()
+    for length in (0, 1, 8, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        expect_the_one_before(two, file)
+    path.write_bytes(whole + b"\n")
+    expect_the_one_before(two, file)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_missing_file(two: CheckpointDirectory, file: str) -> None:
+    (Path(two.url) / "step-0000000002" / file).unlink()
+    expect_the_one_before(two, f"{file} is missing")
+
+
+def test_an_extra_file_does_no_harm(two: CheckpointDirectory) -> None:
+    (Path(two.url) / "step-0000000002" / ".DS_Store").touch()
+    assert same(two.load(), snapshot(2))
+    write(two, 3, 4)
+    assert two.names() == ["step-0000000003", "step-0000000004"]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_link_is_refused(two: CheckpointDirectory, file: str, tmp_path: Path) -> None:
+    path = Path(two.url) / "step-0000000002" / file
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    expect_the_one_before(two, f"{file} is a symbolic link")
+
+
+def test_a_linked_folder_is_refused_and_never_followed(
+    two: CheckpointDirectory, tmp_path: Path
+) -> None:
+    path = Path(two.url) / "step-0000000002"
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    expect_the_one_before(two, "is a symbolic link")
+    write(two, 3, 4)
+    assert two.names() == ["step-0000000003", "step-0000000004"]
+    assert sorted(os.listdir(tmp_path / "elsewhere")) == sorted(FILES)
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.timeout(20)
+def test_a_pipe_does_not_hang(two: CheckpointDirectory, file: str) -> None:
+    path = Path(two.url) / "step-0000000002" / file
+    path.unlink()
+    os.mkfifo(path)
+    expect_the_one_before(two, f"{file} is no regular file")
+    through = CheckpointDirectory(f"local://{two.url}")
+    with pytest.warns(UserWarning, match="no regular file"):
+        assert same(through.load(), snapshot(1))
+
+
+def test_manifests_that_were_swapped(two: CheckpointDirectory) -> None:
+    first, second = (Path(two.url) / f"step-000000000{n}" / "manifest.json" for n in (1, 2))
+    content = first.read_bytes(), second.read_bytes()
+    first.write_bytes(content[1])
+    second.write_bytes(content[0])
+    with pytest.warns(UserWarning, match="that of another checkpoint") as caught:
+        assert two.load() is None
+    assert len(caught) == 2
+
+
+def test_a_copy_under_another_name(two: CheckpointDirectory) -> None:
+    shutil.copytree(Path(two.url) / "step-0000000002", Path(two.url) / "step-0000000005")
+    with pytest.warns(UserWarning, match="step-0000000005.*of update 2"):
+        assert same(two.load(), snapshot(2))
+
+
+def test_all_are_damaged(two: CheckpointDirectory) -> None:
+    for name in two.names():
+        (Path(two.url) / name / "state.json").write_bytes(b"{}")
+    with pytest.warns(UserWarning, match="state.json has 2 bytes instead of") as caught:
+        assert two.load() is None
+    assert "step-0000000002" in str(caught[0].message)
+    assert "step-0000000001" in str(caught[1].message)
+
+
+def test_the_best_is_damaged(tmp_path: Path) -> None:
+    directory = CheckpointDirectory(tmp_path, keep_best=2)
+    for update, score in enumerate([0.5, 0.1, 0.2]):
+        directory.write(snapshot(update), score=score)
+    (tmp_path / "step-0000000001" / "state.json").unlink()
+    with pytest.warns(UserWarning, match="step-0000000001"):
+        assert same(directory.best(), snapshot(2))
+
+
+def test_going_on_from_before_a_damaged_one(two: CheckpointDirectory) -> None:
+    """The damaged one has the larger number: the new one is kept and found all the same."""
+    write(two, 9)
+    path = Path(two.url) / "step-0000000009" / "state.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    once = CheckpointDirectory(two.url, keep_last=1)
+    write(once, 5)
+    with pytest.warns(UserWarning, match="step-0000000009"):
+        assert same(once.load(), snapshot(5))
+    write(once, 9)
+    assert once.names() == ["step-0000000009-2"]
+    assert same(once.load(), snapshot(9))
+
+
+def test_another_version_is_neither_used_nor_deleted(two: CheckpointDirectory) -> None:
+    path = Path(two.url) / "step-0000000002" / "manifest.json"
+    path.write_bytes(signed(format=2, update=2))
+    with pytest.raises(CheckpointError, match="format 2"):
+        two.load()
+    write(two, 3, 4, 5)
+    assert two.names() == ["step-0000000002", "step-0000000004", "step-0000000005"]
+
+
+def test_deleted_while_it_is_read(
+    two: CheckpointDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer one is written, and ours deleted, between looking for it and opening it."""
+    once = CheckpointDirectory(two.url, keep_last=1)
+    real, turns = LocalStore.open, []
+
+    def late(store: LocalStore, folder: str, file: str):  # type: ignore[no-untyped-def]
+        if not turns:
+            turns.append(folder)
+            write(once, 3)
+        return real(store, folder, file)
+
+    monkeypatch.setattr(LocalStore, "open", late)
+    assert same(two.load(), snapshot(3))
+    assert turns == ["step-0000000002"]
+
+
+def test_a_thousand_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for update in range(1000):
+        folder = tmp_path / f"step-{update:010d}"
+        folder.mkdir()
+        for name, chunks in SnapshotFiles(Snapshot(update, {}, {}), update / 7).files():
+            (folder / name).write_bytes(b"".join(chunks))
+    opened = []
+    real = LocalStore.open
+
+    def counted(store: LocalStore, folder: str, file: str):  # type: ignore[no-untyped-def]
+        opened.append(folder)
+        return real(store, folder, file)
+
+    monkeypatch.setattr(LocalStore, "open", counted)
+    directory = CheckpointDirectory(tmp_path)
+    found = directory.load()
+    assert found is not None
+    assert found.update == 999
+    assert opened == ["step-0000000999"] * 3
+    write(directory, 1000)
+    assert directory.names() == ["step-0000000000", "step-0000000999", "step-0000001000"]
+    assert len(os.listdir(tmp_path)) == 4
+
+
+def test_nothing_is_unpickled(two: CheckpointDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "load", pytest.fail)
+    seen = []
+    watching = [True]
+    sys.addaudithook(lambda event, _: watching and event == "pickle.find_class" and seen.append(1))
+    assert same(two.load(), snapshot(2))
+    watching.clear()
+    assert seen == []
+
+
+def test_a_bad_snapshot_leaves_nothing(tmp_path: Path) -> None:
+    directory = CheckpointDirectory(tmp_path / "new")
+    with pytest.raises(CheckpointError, match=r"document\['x'\]"):
+        directory.write(Snapshot(1, {"x": object()}, {}))
+    with pytest.raises(CheckpointError, match=r"tensors\['x'\]"):
+        directory.write(Snapshot(1, {}, {"x": 3}))  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="update must be an integer"):
+        directory.write(Snapshot(-1, {}, {}))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"url": ""}, "path or a URL"),
+        ({"url": None}, "path or a URL. Received: None"),
+        ({"keep_last": 0}, "keep_last must be a positive integer"),
+        ({"keep_best": -1}, "keep_best"),
+        ({"higher_is_better": 1}, "True or False"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, object], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=complaint):
+        CheckpointDirectory(**{"url": tmp_path, **arguments})  # type: ignore[arg-type]
+
+
+def test_constructing_touches_nothing(tmp_path: Path) -> None:
+    CheckpointDirectory(tmp_path / "a")
+    CheckpointDirectory("nosuch://bucket")
+    assert os.listdir(tmp_path) == []
+
+
+def test_fsspec_is_only_for_urls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    write(CheckpointDirectory(f"file://{tmp_path}"), 1)
+    with pytest.raises(MissingPackage, match=r"farandole\[remote\]"):
+        CheckpointDirectory("s3://bucket/x").prepare()
+
+
+def test_no_warning_when_all_is_well(url: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        directory = CheckpointDirectory(url)
+        directory.prepare()
+        write(directory, 1, 2, 3, 4)
+        directory.prepare()
+        assert same(directory.load(), snapshot(4))

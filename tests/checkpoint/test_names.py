@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from farandole.checkpoint.names import CheckpointName
+
+
+@pytest.mark.parametrize(
+    "name", [CheckpointName(0), CheckpointName(10**12), CheckpointName(3, 2), CheckpointName(3, 10)]
+)
+def test_there_and_back(name: CheckpointName) -> None:
+    assert CheckpointName.parse(str(name)) == name
+
+
+def test_numbers_count_not_letters() -> None:
+    names = [CheckpointName(9, 2), CheckpointName(9, 10), CheckpointName(10), CheckpointName(10**11)]
+    assert sorted(reversed(names)) == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step-1",
+        "step-00000000001",
+        "step-0000000001-1",
+        "step-0000000001-02",
+        "step-0000000001/",
+        "../step-0000000001",
+        "step-0000000001\n",
+        "step-١٢٣٤٥٦٧٨٩٠",
+        ".step-0000000001.tmp-0123456789abcdef",
+        "latest",
+        "",
+    ],
+)
+def test_other_names_are_nobodys_checkpoint(text: str) -> None:
+    assert CheckpointName.parse(text) is None
