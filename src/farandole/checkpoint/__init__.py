@@ -2,6 +2,7 @@
 
 from farandole.checkpoint.directory import CheckpointDirectory
 from farandole.checkpoint.snapshot import Snapshot
+from farandole.checkpoint.tree import flatten, unflatten
 from farandole.checkpoint.writer import CheckpointWriter
 
-__all__ = ["CheckpointDirectory", "CheckpointWriter", "Snapshot"]
+__all__ = ["CheckpointDirectory", "CheckpointWriter", "Snapshot", "flatten", "unflatten"]
