@@ -21,6 +21,9 @@ class Link(Protocol):
     def stop_requested(self) -> bool:
         """Whether the driver asked for an orderly end (Ctrl-C)."""
 
+    def preempted(self) -> bool:
+        """Whether this worker was told to end by SIGTERM: it has some seconds to come to an end."""
+
 
 class SilentLink:
     """For a worker without a driver."""
@@ -33,6 +36,10 @@ class SilentLink:
 
     def stop_requested(self) -> bool:
         """Nobody can ask."""
+        return False
+
+    def preempted(self) -> bool:
+        """Nobody looks."""
         return False
 
 
@@ -51,8 +58,8 @@ class World:
     local_size: int = 1
     addresses: tuple[str, ...] = ("127.0.0.1",)
     device: str = "cpu"
-    timeout: float = 600.0
-    """Seconds that a worker waits for others."""
+    timeout: float = 60.0
+    """Seconds that a worker waits for others in a collective."""
     secret: bytes = field(default=b"", repr=False, compare=False)
     """What only the workers of this run and their driver know: it signs what they pickle."""
     link: Link = field(default_factory=SilentLink, repr=False, compare=False)

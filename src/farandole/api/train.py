@@ -34,7 +34,7 @@ from farandole.data import (
     placed_rows,
     stream_source,
 )
-from farandole.engines import Engine, InlineEngine, SparkEngine, Task
+from farandole.engines import DEFAULT_HEARTBEAT, Engine, InlineEngine, SparkEngine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, suggestion
 from farandole.parallel import Strategy
@@ -66,6 +66,7 @@ def train(
     strategy: str | Strategy = "allreduce",
     initial_weights: Any = None,
     timeout: float = DEFAULT_TIMEOUT,
+    heartbeat: float = DEFAULT_HEARTBEAT,
     progress: bool = True,
     observer: Observer | None = None,
     trace: str | os.PathLike[str] | None = None,
@@ -90,7 +91,10 @@ def train(
             `farandole.parallel` with options of its own.
         initial_weights: what to start from: a state dict, a module, a result, or the path of a
             saved network.
-        timeout: seconds that a worker waits for its peers.
+        timeout: seconds that a worker waits for its peers in a step. Reading rows, checking and
+            validating may take longer.
+        heartbeat: seconds after which a worker that is stopped, locked up or out of reach is given
+            up, with a `WorkerLost` that names it. One that is merely slow is waited for.
         progress: show a progress bar (plain lines where there is no terminal).
         observer: is called with every event on the driver.
         trace: a file for what every worker did and when, for `farandole explain --trace`.
@@ -107,6 +111,7 @@ def train(
     start = time.perf_counter()
     check_integer("num_workers", num_workers)
     check_seconds("timeout", timeout)
+    check_seconds("heartbeat", heartbeat)
     if num_workers > VIRTUAL_SHARDS:
         raise InputError(f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {num_workers}")
     if not isinstance(network, nn.Module):
@@ -148,7 +153,8 @@ def train(
         dispatch = stack.enter_context(EventDispatcher(progress, observer, print_output))
         if reason is not None:
             dispatch(0, StrategyChosen(strategy=repr(chosen), reason=reason))
-        outcomes = runner.run(task, workers, rows=rows, timeout=timeout, on_message=dispatch)
+        limits = {"timeout": timeout, "heartbeat": heartbeat}
+        outcomes = runner.run(task, workers, rows=rows, **limits, on_message=dispatch)
     result = assemble(initial, checked_recipe, outcomes, time.perf_counter() - start)
     if trace is not None:
         tracing.write_trace(trace, chosen.name, [outcome.spans or [] for outcome in outcomes])

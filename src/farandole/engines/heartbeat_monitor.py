@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from farandole.engines.base import DEFAULT_HEARTBEAT
 from farandole.engines.heartbeat import HeartbeatAddress
 from farandole.engines.heartbeat_sender import (
     BEATS,
@@ -36,8 +37,6 @@ from farandole.engines.heartbeat_sender import (
 from farandole.engines.process_exit import describe_exit
 from farandole.errors import WorkerLost
 
-DEFAULT_HEARTBEAT = 30.0
-"""Seconds after which a worker that doesn't respond is lost."""
 _MOST_STRANGERS = 64
 _HELLO_SECONDS = 10.0
 _Beat = Callable[[int, bytes, bytes], None]
@@ -73,7 +72,8 @@ class HeartbeatMonitor:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._killing = kind is not None
+        if kind is not None:
+            self.kill_workers()
         self._closed = True
         self._wake.send(b".")
         self._thread.join(5)
@@ -91,11 +91,18 @@ class HeartbeatMonitor:
         self._first.wait(seconds)
         return self._lost
 
+    def kill_workers(self) -> None:
+        """Let every worker that still has a heartbeat be killed, be it stopped."""
+        self._killing = True
+        self._wake.send(b".")
+
     def _serve(self) -> None:
         interval = self.address.seconds / BEATS
         before = clock()
-        while not self._closed:
-            ready = self._selector.select(min(1.0, interval))
+        closing = False
+        while not closing:
+            closing = self._closed  # then once more: what came last is to be heard and sent
+            ready = self._selector.select(0 if closing else min(1.0, interval))
             now = clock()
             if now - before > 1.0 + interval:  # this driver was asleep or stopped itself
                 self._heard = dict.fromkeys(self._heard, now)
@@ -104,13 +111,15 @@ class HeartbeatMonitor:
                 self._take(key, now)
             self._drop_strangers(now)
             self._find_silent(now)
-        if self._killing:
-            for connection in self._connections:
-                connection.kill()
+            if self._killing:
+                for connection in self._connections:
+                    connection.kill()
 
     def _take(self, key: selectors.SelectorKey, now: float) -> None:
         if key.fileobj is self._listener:
             self._accept(now)
+        elif key.fileobj is self._woken:
+            self._woken.recv(64)
         elif isinstance(key.data, _Connection) and not key.data.receive():
             self._close(key.data)
 
@@ -173,6 +182,7 @@ class _Connection:
         self._key = b""
         self._frames = 0
         self._data = b""
+        self._told_to_kill = False
         opened.setblocking(False)
         with suppress(OSError):
             opened.send(self._nonce)
@@ -192,7 +202,8 @@ class _Connection:
 
     def kill(self) -> None:
         """Let the sender kill its worker."""
-        if self.rank is not None:
+        if self.rank is not None and not self._told_to_kill:
+            self._told_to_kill = True
             with suppress(OSError):
                 self.socket.send(kill_command(self._key))
 

@@ -125,7 +125,6 @@ class Sender:
         self._frames = 0
         self._received = b""
         self._is_known = False
-        self._stack = b""
 
     def run(self) -> None:
         """Until the run is over, or the worker dead."""
@@ -170,21 +169,24 @@ class Sender:
     def _beat(self, age: float) -> None:
         # One beat early: the worker is to be found within the seconds, and not after them.
         if age < self._seconds - self._interval:
-            self._stack = b""
             self._send(BEAT)
             return
         state = (_stat(self._pid) or [b"?"])[0]
-        if not self._stack and state not in (b"T", b"t"):
-            self._stack = self._dumped_stack()
-        self._send(STUCK, b"%s %d %s" % (state, round(age), self._stack))
+        can_dump = self._dump >= 0 and state not in (b"T", b"t")
+        stack = self._dumped_stack() if can_dump else b""
+        self._send(STUCK, b"%s %d %s" % (state, round(age), stack))
+        if can_dump and self._socket is None:  # the driver doesn't know: nothing has happened
+            os.kill(self._pid, signal.SIGCONT)
 
     def _dumped_stack(self) -> bytes:
-        """Where the worker's main thread is: its handler needs no interpreter lock."""
-        if self._dump < 0:
-            return b""
+        """Where the worker's main thread is: its handler needs no interpreter lock.
+
+        A signal may wake up a C function that waits. Then the worker would go on, though the driver
+        is about to give it up: so it is stopped.
+        """
         os.kill(self._pid, dump_signal())
         ready, _, _ = select.select([self._dump], [], [], _DUMP_SECONDS)
-        time.sleep(_DUMP_SECONDS / 3 if ready else 0)
+        os.kill(self._pid, signal.SIGSTOP)
         return os.read(self._dump, MOST_TEXT - 64) if ready else b""
 
     def _send(self, kind: bytes, text: bytes = b"") -> None:

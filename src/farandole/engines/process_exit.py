@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code of a process that has ended because of SIGTERM, though it had a handler."""
 _SIGNALS = {
     signal.SIGSEGV: "a segmentation fault (SIGSEGV), in a C extension or a library: look at what "
     "the worker did last; faulthandler.enable() in it prints where it happens",
@@ -26,6 +28,8 @@ def describe_exit(code: int, *, out_of_memory: bool = False) -> str:
     >>> describe_exit(7)
     'its process left with exit code 7 and without an error message, as os._exit() does'
     """
+    if code == TERMINATED:
+        code = -signal.SIGTERM
     if code >= 0:
         return (
             f"its process left with exit code {code} and without an error message, as os._exit() "
