@@ -74,7 +74,7 @@ class WorkerMissing(LaunchError):
         names = ", ".join(f"rank {rank}" for rank in self.ranks)
         return (
             f"{names} did not arrive within {self.seconds:g} s. Its data may still be loading, or "
-            "its process may have died: look at its log, or allow more time with timeout=."
+            "it may be stuck: look at its log."
         )
 
 

@@ -22,7 +22,7 @@ class Link(Protocol):
         """Whether the driver asked for an orderly end (Ctrl-C)."""
 
     def preempted(self) -> bool:
-        """Whether the system told this worker's process to end (SIGTERM)."""
+        """Whether this worker was told to end by SIGTERM: it has some seconds to come to an end."""
 
 
 class SilentLink:
@@ -39,7 +39,7 @@ class SilentLink:
         return False
 
     def preempted(self) -> bool:
-        """Nobody does."""
+        """Nobody looks."""
         return False
 
 
@@ -58,8 +58,8 @@ class World:
     local_size: int = 1
     addresses: tuple[str, ...] = ("127.0.0.1",)
     device: str = "cpu"
-    timeout: float = 600.0
-    """Seconds that a worker waits for others."""
+    timeout: float = 60.0
+    """Seconds that a worker waits for others in a collective."""
     secret: bytes = field(default=b"", repr=False, compare=False)
     """What only the workers of this run and their driver know: it signs what they pickle."""
     link: Link = field(default_factory=SilentLink, repr=False, compare=False)

@@ -17,7 +17,7 @@ from tests.engines import traces
 
 import farandole
 from farandole.engines import LocalEngine, Task, local
-from farandole.errors import WorkerFailed
+from farandole.errors import WorkerLost
 from farandole.testing import engine_contract as contract
 from farandole.world import World
 
@@ -82,7 +82,7 @@ def killed_or_waiting() -> None:
 
 
 def test_a_killed_worker_is_named_and_not_the_peer_that_lost_it() -> None:
-    with pytest.raises(WorkerFailed, match=r"rank 1 failed: the process was killed") as caught:
+    with pytest.raises(WorkerLost, match=r"rank 1 was lost: its process was killed") as caught:
         farandole.run(killed_or_waiting, num_workers=2, engine="local")
     assert caught.value.rank == 1
 
@@ -110,7 +110,7 @@ def leave_without_a_message() -> None:
 
 
 def test_a_worker_that_leaves_without_a_message_is_named(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(WorkerFailed, match=r"died without an error message \(exit code 7\)"):
+    with pytest.raises(WorkerLost, match=r"left with exit code 7 and without an error message"):
         farandole.run(leave_without_a_message, num_workers=1, engine="local")
 
 

@@ -27,6 +27,7 @@ class Attempts:
     workers: int
     min_workers: int
     timeout: float
+    heartbeat: float
     dispatch: Callable[[int, object], None]
 
     def run(self, policy: RestartPolicy) -> Sequence[Outcome]:
@@ -50,7 +51,12 @@ class Attempts:
             )
         task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
         outcomes: Sequence[Outcome] = self.engine.run(
-            task, self.workers, rows=rows, timeout=self.timeout, on_message=self.dispatch
+            task,
+            self.workers,
+            rows=rows,
+            timeout=self.timeout,
+            heartbeat=self.heartbeat,
+            on_message=self.dispatch,
         )
         if outcomes[0].progress.reason == PREEMPTED:
             raise WorkerLost(None, f"{PREEMPTED} (SIGTERM)")

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from farandole.arguments import check_integer, check_seconds
-from farandole.engines import Engine, Output, Task, resolve
+from farandole.engines import DEFAULT_HEARTBEAT, Engine, Output, Task, resolve
 from farandole.errors import InputError
 from farandole.world import World
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT = 600.0
+DEFAULT_TIMEOUT = 60.0
 
 
 def run(
@@ -27,6 +27,7 @@ def run(
     num_workers: int,
     engine: str | Engine | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    heartbeat: float = DEFAULT_HEARTBEAT,
 ) -> list[T]:
     """Run `fn(*args, **kwargs)` on every worker of a ring; the results come in rank order.
 
@@ -40,7 +41,9 @@ def run(
         num_workers: how many workers.
         engine: "local" (processes), "spark", or an engine object. By default Spark when
             a session is active, else local.
-        timeout: seconds that a worker waits for its peers, at the start and in each collective.
+        timeout: seconds that a worker waits for its peers in each collective.
+        heartbeat: seconds after which a worker that is stopped, locked up or out of reach is given
+            up, with a `WorkerLost` that names it.
 
     >>> import farandole
     >>> farandole.run(lambda: farandole.current_world().rank ** 2, num_workers=2, engine="local")
@@ -54,8 +57,11 @@ def run(
     if not isinstance(kwargs, Mapping | None):
         raise InputError(f"kwargs must map names to values. Received: kwargs={kwargs!r}")
     check_seconds("timeout", timeout)
+    check_seconds("heartbeat", heartbeat)
     task = Task(load=_nothing, work=partial(_call, fn, tuple(args), dict(kwargs or {})))
-    return resolve(engine).run(task, num_workers, timeout=timeout, on_message=print_output)
+    return resolve(engine).run(
+        task, num_workers, timeout=timeout, heartbeat=heartbeat, on_message=print_output
+    )
 
 
 def print_output(rank: int, message: object) -> None:

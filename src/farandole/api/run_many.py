@@ -15,7 +15,7 @@ import pandas as pd
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.trial_worker import Trial, TrialStarted, TrialsTask, load, share_table, work
 from farandole.arguments import check_integer, check_seconds
-from farandole.engines import Engine, Task
+from farandole.engines import DEFAULT_HEARTBEAT, Engine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, WorkerFailed
 
@@ -67,6 +67,7 @@ def run_many(
     engine: str | Engine | None = None,
     seed: int = 0,
     timeout: float = DEFAULT_TIMEOUT,
+    heartbeat: float = DEFAULT_HEARTBEAT,
     progress: bool = True,
 ) -> Trials:
     """Call `fn` once for each trial, many at a time: other hyper-parameters, or other folds.
@@ -91,7 +92,9 @@ def run_many(
             a session is active, else local.
         seed: for the folds, and for the random numbers of torch, Python and NumPy's global
             generator in each trial, whichever worker runs it.
-        timeout: seconds that a worker waits for its peers at the start.
+        timeout: seconds that a worker waits for its peers in a collective of the function's own.
+        heartbeat: seconds after which a worker that is stopped, locked up or out of reach is given
+            up; its trial is lost.
         progress: say on stderr what is done.
 
     >>> import farandole
@@ -102,6 +105,7 @@ def run_many(
     """
     check_integer("num_workers", num_workers)
     check_seconds("timeout", timeout)
+    check_seconds("heartbeat", heartbeat)
     planned = _plan_trials(fn, trials, data, folds)
     runner = resolve_engine(engine)
     with ExitStack() as stack:
@@ -110,23 +114,24 @@ def run_many(
         while left := log.left:
             trials_task = TrialsTask(fn, tuple(left), rows, folds, seed)
             task = Task(load=load, work=partial(work, trials_task))
-            _run_remaining(runner, task, min(num_workers, len(left)), timeout, log)
+            workers = min(num_workers, len(left))
+            limits = {"timeout": timeout, "heartbeat": heartbeat}
+            _run_remaining(partial(runner.run, task, workers, **limits), log)
     return _results(planned, log.done)
 
 
-def _run_remaining(
-    runner: Engine, task: Task, workers: int, timeout: float, log: _TrialLog
-) -> None:
+def _run_remaining(run: Callable[..., list[Any]], log: _TrialLog) -> None:
     """Run what is left, until it is done or a worker dies: then there is less left than before."""
     before = len(log.done)
     try:
-        found = runner.run(task, workers, timeout=timeout, on_message=log)
+        found = run(on_message=log)
         log.done |= {trial.number: trial for part in found for trial in part}
     except Exception as error:  # of any kind: it must not cost hours of results
         why = f"{type(error).__name__}: {error}"
         if isinstance(error, WorkerFailed):
             why = error.summary
-            log.lose(log.running.get(error.rank), why)
+            if error.rank is not None:
+                log.lose(log.running.get(error.rank), why)
         if not log.done:
             raise
         if len(log.done) == before:

@@ -35,7 +35,7 @@ from farandole.data import (
     local_source,
     stream_source,
 )
-from farandole.engines import Engine, InlineEngine, SparkEngine
+from farandole.engines import DEFAULT_HEARTBEAT, Engine, InlineEngine, SparkEngine
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, suggestion
 from farandole.parallel import Strategy
@@ -72,6 +72,7 @@ def train(
     max_restarts: int = 3,
     min_workers: int | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    heartbeat: float = DEFAULT_HEARTBEAT,
     progress: bool = True,
     observer: Observer | None = None,
     trace: str | os.PathLike[str] | None = None,
@@ -105,7 +106,10 @@ def train(
         max_restarts: how often workers begin again after some were lost, without progress.
         min_workers: with how many to go on where lost ones don't come back; by default with no
             fewer than `num_workers`.
-        timeout: seconds that a worker waits for its peers.
+        timeout: seconds that a worker waits for its peers in a step. Reading rows, checking and
+            validating may take longer.
+        heartbeat: seconds after which a worker that is stopped, locked up or out of reach is given
+            up, with a `WorkerLost` that names it. One that is merely slow is waited for.
         progress: show a progress bar (plain lines where there is no terminal).
         observer: is called with every event on the driver.
         trace: a file for what every worker did and when, for `farandole explain --trace`.
@@ -123,6 +127,7 @@ def train(
     check_seconds("timeout", timeout)
     _check_workers(num_workers, min_workers)
     check_integer("max_restarts", max_restarts, least=0)
+    check_seconds("heartbeat", heartbeat)
     if not isinstance(network, nn.Module):
         raise InputError(f"network must be a torch.nn.Module. Received: {type(network).__name__}")
     checked_recipe = make_recipe(recipe)
@@ -174,6 +179,7 @@ def train(
             workers=workers,
             min_workers=min(min_workers or workers, workers),
             timeout=timeout,
+            heartbeat=heartbeat,
             dispatch=dispatch,
         )
         outcomes = attempts.run(RestartPolicy(max_restarts))

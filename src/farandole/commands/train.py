@@ -72,6 +72,7 @@ def add_options(parser: CommandParser) -> None:
     add("--keep-best", type=whole_number, metavar="N", help="those of so many best epochs too (0)")
     add("--max-restarts", type=whole_number, metavar="N", help="after workers were lost (3)")
     add("--timeout", type=number, metavar="S", help="seconds that a worker waits for others")
+    add("--heartbeat", type=number, metavar="S", help="seconds until a stuck worker is given up")
     add("--trace", metavar="FILE", help="for what every worker did, for explain --trace")
     for name, hint in get_type_hints(Recipe).items():
         add(f"--{name.replace('_', '-')}", help=_help(name), **_kind(hint))

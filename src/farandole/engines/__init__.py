@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from farandole import _spark
-from farandole.engines.base import Engine, Task
+from farandole.engines.base import DEFAULT_HEARTBEAT, Engine, Task
 from farandole.engines.fork_server import serve_forks
 from farandole.engines.inline import InlineEngine
 from farandole.engines.output import Output
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from farandole.engines.spark import SparkEngine
 
 __all__ = [
+    "DEFAULT_HEARTBEAT",
     "Engine",
     "InlineEngine",
     "LocalEngine",

@@ -10,6 +10,11 @@ import pyarrow as pa
 
 from farandole.world import World
 
+DEFAULT_HEARTBEAT = 30.0
+"""Seconds after which a worker that doesn't respond is lost."""
+JOIN_SECONDS = 24 * 3600.0
+"""How long workers that live wait for each other at the start: some may have far more rows to load."""
+
 MessageHandler = Callable[[int, object], None]
 """Receives (rank, message) on the driver while the workers run."""
 
@@ -42,7 +47,20 @@ class Engine(Protocol):
         *,
         rows: Any = None,
         timeout: float,
+        heartbeat: float = DEFAULT_HEARTBEAT,
+        join_timeout: float = JOIN_SECONDS,
         on_message: MessageHandler,
     ) -> list[Any]:
-        """Run `task`; `rows` is a data set of the engine's own kind, one part a worker."""
+        """Run `task`.
+
+        Args:
+            task: What every worker does.
+            num_workers: How many there are.
+            rows: A data set of the engine's own kind, one part a worker.
+            timeout: Seconds that a worker waits for others in a collective.
+            heartbeat: Seconds after which a worker that is stopped, locked up or out of reach is
+                lost.
+            join_timeout: Seconds that workers wait for each other to have loaded their rows.
+            on_message: Receives what workers tell.
+        """
         ...

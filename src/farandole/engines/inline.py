@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from farandole.engines.base import MessageHandler, Task
+from farandole.engines.base import DEFAULT_HEARTBEAT, JOIN_SECONDS, MessageHandler, Task
 from farandole.engines.interrupt import Interrupts
 from farandole.world import World, entered
 
@@ -23,9 +23,14 @@ class InlineEngine:
         *,
         rows: Any = None,
         timeout: float,
+        heartbeat: float = DEFAULT_HEARTBEAT,
+        join_timeout: float = JOIN_SECONDS,
         on_message: MessageHandler,
     ) -> list[Any]:
-        """Load and work in a thread, so that Ctrl-C can ask for an orderly end."""
+        """Load and work in a thread, so that Ctrl-C can ask for an orderly end.
+
+        There is nobody to wait for and nobody to miss this worker, so the times have no effect.
+        """
         assert num_workers == 1, "an inline world has one worker"
         with Interrupts() as interrupts:
             worker = _Worker(task, on_message)
@@ -35,7 +40,7 @@ class InlineEngine:
                 if interrupts.count:
                     worker.link.stop.set()
                 if interrupts.count > 1 or (interrupts.count and not task.stoppable):
-                    raise KeyboardInterrupt
+                    raise interrupts.error()
         if worker.error is not None:
             raise worker.error
         return [worker.result]
@@ -56,6 +61,7 @@ class _DirectLink:
         return self.stop.is_set()
 
     def preempted(self) -> bool:
+        """SIGTERM is the driver's here, and becomes a request to stop."""
         return False
 
 

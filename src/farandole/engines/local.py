@@ -14,10 +14,12 @@ from typing import Any
 
 from farandole.arguments import check_integer
 from farandole.engines import fork_client
-from farandole.engines.base import MessageHandler, Task
+from farandole.engines.base import DEFAULT_HEARTBEAT, JOIN_SECONDS, MessageHandler, Task
 from farandole.engines.driver_link import DriverEndpoint
-from farandole.engines.failure import Failure, first_cause
+from farandole.engines.failure import Failure
 from farandole.engines.fork_client import ForkServer
+from farandole.engines.heartbeat_monitor import HeartbeatMonitor
+from farandole.engines.heartbeat_sender import oom_kills
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.local_worker import (
     WorkerProcess,
@@ -26,12 +28,18 @@ from farandole.engines.local_worker import (
     send_spec,
     start_worker,
 )
+from farandole.engines.process_exit import describe_exit
 from farandole.engines.rendezvous import LOOPBACK, listen
 from farandole.engines.serialization import PickledTask, load_result
+from farandole.engines.verdict import verdict
+from farandole.engines.worker import Joined
+from farandole.errors import WorkerLost
 from farandole.system_resources import usable_cores
 
 _CAUSE_SECONDS = 1.0
 """After a worker lost a peer: how long to wait for that peer to say what had happened."""
+_DEATH_SECONDS = 0.2
+"""How long the exit code of a worker that has died may take to be here."""
 _RESULT_SECONDS = 10.0
 """How long a large result may take from a process that has ended to be here."""
 
@@ -59,6 +67,8 @@ class LocalEngine:
         *,
         rows: Any = None,
         timeout: float,
+        heartbeat: float = DEFAULT_HEARTBEAT,
+        join_timeout: float = JOIN_SECONDS,
         on_message: MessageHandler,
     ) -> list[Any]:
         """Start the processes, wait for all results, leave nothing behind."""
@@ -69,7 +79,7 @@ class LocalEngine:
         reports: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
 
         def dispatch(rank: int, message: object) -> None:
-            if isinstance(message, WorkerResult | Failure):
+            if isinstance(message, WorkerResult | Failure | Joined):
                 reports.put((rank, message))
             else:
                 on_message(rank, message)
@@ -77,22 +87,28 @@ class LocalEngine:
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
             endpoint = stack.enter_context(DriverEndpoint(LOOPBACK, dispatch))
+            monitor = stack.enter_context(HeartbeatMonitor(LOOPBACK, heartbeat))
             processes: list[WorkerProcess] = []
             stack.callback(_end, processes)
-            self._start(processes, server, pickled, num_workers, endpoint, timeout)
-            collector = _Collector(processes, reports, endpoint, interrupts, task.stoppable)
+            collector = _Collector(
+                processes, reports, endpoint, monitor, interrupts, task.stoppable, timeout
+            )
+            common = {
+                "size": num_workers,
+                "driver": endpoint.address,
+                "heartbeat": monitor.address,
+                "timeout": timeout,
+                "join_timeout": join_timeout,
+                "task": pickled,
+            }
+            self._start(processes, server, common)
             return collector.results()
 
     def _start(
-        self,
-        processes: list[WorkerProcess],
-        server: ForkServer | None,
-        task: PickledTask,
-        size: int,
-        endpoint: DriverEndpoint,
-        timeout: float,
+        self, processes: list[WorkerProcess], server: ForkServer | None, common: dict[str, Any]
     ) -> None:
-        """Add a process for each rank to `processes`."""
+        """Add a process for each rank to `processes`; `common` is what all specs have."""
+        size = common["size"]
         threads = self.threads or max(1, usable_cores() // size)
         environ = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         with listen(LOOPBACK) as listener:
@@ -100,15 +116,12 @@ class LocalEngine:
                 process = start_worker(listener.fileno() if rank == 0 else None, environ, server)
                 processes.append(process)
                 spec = WorkerSpec(
+                    **common,
                     rank=rank,
-                    size=size,
-                    driver=endpoint.address,
                     store_port=listener.getsockname()[1],
                     environ=environ,
                     path=tuple(sys.path),
                     threads=threads,
-                    timeout=timeout,
-                    task=task,
                 )
                 threading.Thread(target=_send, args=(spec, process), daemon=True).start()
 
@@ -121,16 +134,23 @@ class _Collector:
         processes: list[WorkerProcess],
         reports: queue.SimpleQueue[tuple[int, object]],
         endpoint: DriverEndpoint,
+        monitor: HeartbeatMonitor,
         interrupts: Interrupts,
         stoppable: bool,
+        timeout: float,
     ) -> None:
         self._processes = processes
         self._reports = reports
         self._endpoint = endpoint
+        self._monitor = monitor
         self._interrupts = interrupts
         self._stoppable = stoppable
+        self._timeout = timeout
+        self._oom_kills = oom_kills()
+        self._joined: set[int] = set()
         self._results: dict[int, Any] = {}
         self._failures: list[Failure] = []
+        self._lost: WorkerLost | None = None
         self._deadline: float | None = None
 
     def results(self) -> list[Any]:
@@ -141,8 +161,17 @@ class _Collector:
                 raise self._endpoint.error
             self._handle_interrupts()
             self._check_exit_codes()
+            self._check_heartbeats()
             if self._deadline is not None and time.monotonic() > self._deadline:
-                raise first_cause(self._failures).to_error()
+                error = verdict(
+                    self._failures,
+                    self._lost,
+                    finished=self._results,
+                    size=size,
+                    timeout=self._timeout,
+                )
+                assert error is not None, "there is a deadline only after a failure"
+                raise error
         return [self._results[rank] for rank in range(size)]
 
     def _receive(self, seconds: float) -> None:
@@ -153,18 +182,26 @@ class _Collector:
         if isinstance(message, WorkerResult):
             self._results[rank] = load_result(rank, message.payload)
         elif isinstance(message, Failure):
-            self._fail(message)
+            self._failures.append(message)
+            self._give_up_in(_CAUSE_SECONDS if message.lost_peer else 0.0)
+        elif isinstance(message, Joined):
+            self._joined.add(rank)
 
-    def _fail(self, failure: Failure) -> None:
-        self._failures.append(failure)
-        deadline = time.monotonic() + (_CAUSE_SECONDS if failure.lost_peer else 0.0)
+    def _give_up_in(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         self._deadline = min(self._deadline or deadline, deadline)
 
+    def _lose(self, rank: int, why: str) -> None:
+        self._lost = self._lost or WorkerLost(rank, why)
+        self._give_up_in(0.0)
+
     def _handle_interrupts(self) -> None:
+        """Ask for an orderly end, where there is something to end in order: the ring is up."""
         if self._interrupts.count == 0:
             return
-        if not self._stoppable or self._interrupts.count > 1:
-            raise KeyboardInterrupt
+        is_up = len(self._joined) == len(self._processes)
+        if not (self._stoppable and is_up) or self._interrupts.count > 1:
+            raise self._interrupts.error()
         self._endpoint.request_stop()
 
     def _has_reported(self, rank: int) -> bool:
@@ -180,13 +217,17 @@ class _Collector:
             while not self._has_reported(rank) and time.monotonic() < deadline:
                 self._receive(0.1)
             if not self._has_reported(rank):
-                self._fail(Failure(rank, _describe_exit(code), "", None, lost_peer=False))
+                out_of_memory = oom_kills() > self._oom_kills
+                self._lose(rank, describe_exit(code, out_of_memory=out_of_memory))
 
-
-def _describe_exit(code: int) -> str:
-    if code == -9:
-        return "the process was killed (signal 9), most often for lack of memory"
-    return f"the process died without an error message (exit code {code})"
+    def _check_heartbeats(self) -> None:
+        lost = self._monitor.lost
+        if lost is None or lost.rank is None or self._has_reported(lost.rank):
+            return
+        try:
+            self._processes[lost.rank].wait(_DEATH_SECONDS)  # then its exit code tells more
+        except subprocess.TimeoutExpired:
+            self._lose(lost.rank, lost.summary)
 
 
 def _send(spec: WorkerSpec, process: WorkerProcess) -> None:

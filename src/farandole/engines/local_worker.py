@@ -20,6 +20,7 @@ from farandole.engines.driver_link import Address, DriverLink
 from farandole.engines.failure import Failure
 from farandole.engines.fork_client import ForkServer, NoAnswer, kill_server
 from farandole.engines.fork_server import apply_driver_settings
+from farandole.engines.heartbeat import Heartbeat, HeartbeatAddress
 from farandole.engines.serialization import PickledTask
 
 # Modules are looked for where the driver finds them, the folder of its script included.
@@ -36,12 +37,14 @@ class WorkerSpec:
     rank: int
     size: int
     driver: Address
+    heartbeat: HeartbeatAddress
     store_port: int
     environ: Mapping[str, str]
     path: Sequence[str]
     """sys.path of the driver."""
     threads: int
     timeout: float
+    join_timeout: float
     task: PickledTask
 
 
@@ -112,9 +115,10 @@ def main(listener: int | None, *, forked: bool = False) -> None:
     if forked:
         apply_driver_settings(spec.environ, spec.path, spec.threads)
     link = DriverLink(spec.rank, spec.driver)
-    message = _run(spec, listener, link)
-    link.tell(message)
-    link.close(timeout=spec.timeout)
+    with Heartbeat(spec.rank, spec.heartbeat, ends_with_driver=True):
+        message = _run(spec, listener, link)
+        link.tell(message)
+        link.close(timeout=spec.join_timeout)
     # Skips torch's exit handlers, which can wait for a peer that has already gone.
     os._exit(0 if isinstance(message, WorkerResult) else 1)
 
@@ -128,10 +132,15 @@ def _run(spec: WorkerSpec, listener_fd: int | None, link: DriverLink) -> WorkerR
     torch.set_num_threads(spec.threads)
     listener = None if listener_fd is None else socket.socket(fileno=listener_fd)
     rendezvous = LoopbackRendezvous(
-        spec.rank, spec.size, lambda: spec.store_port, listener, spec.timeout
+        spec.rank, spec.size, lambda: spec.store_port, listener, spec.join_timeout
     )
     context = WorkerContext(
-        rank=spec.rank, size=spec.size, rendezvous=rendezvous, link=link, timeout=spec.timeout
+        rank=spec.rank,
+        size=spec.size,
+        rendezvous=rendezvous,
+        link=link,
+        timeout=spec.timeout,
+        join_timeout=spec.join_timeout,
     )
     try:
         return WorkerResult(run_task(spec.task, iter(()), context))

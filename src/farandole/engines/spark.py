@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from farandole import _spark
-from farandole.engines.base import MessageHandler, Task
+from farandole.engines.base import DEFAULT_HEARTBEAT, JOIN_SECONDS, MessageHandler, Task
 from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.failure import Failure, first_cause
+from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.serialization import PickledTask, load_result
 from farandole.engines.spark_task import RESULT_COLUMNS, BarrierSpec, run_barrier_task
+from farandole.engines.verdict import verdict
+from farandole.engines.worker import Joined
 from farandole.errors import InputError, LaunchError, NotEnoughSlots
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ _SETTLING_SECONDS = 3.0
 """How long to wait for one more executor; ten times that for the first."""
 _CANCEL_SECONDS = 20.0
 _NOTICE_SECONDS = 15.0
+_LOSS_SECONDS = 0.5
+"""How long the news of a worker's death may take to be here."""
 
 
 class SparkEngine:
@@ -50,6 +55,8 @@ class SparkEngine:
         *,
         rows: DataFrame | None = None,
         timeout: float,
+        heartbeat: float = DEFAULT_HEARTBEAT,
+        join_timeout: float = JOIN_SECONDS,
         on_message: MessageHandler,
     ) -> list[Any]:
         """Run one barrier stage; `rows` has exactly one partition a worker."""
@@ -62,18 +69,21 @@ class SparkEngine:
         def dispatch(rank: int, message: object) -> None:
             if isinstance(message, Failure):
                 failures.append(message)
-            else:
+            elif not isinstance(message, Joined):
                 on_message(rank, message)
 
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
             endpoint = stack.enter_context(self._endpoint(dispatch))
+            monitor = stack.enter_context(HeartbeatMonitor(endpoint.address.host, heartbeat))
             spec = BarrierSpec(
                 task=pickled,
                 driver=endpoint.address,
+                heartbeat=monitor.address,
                 run_name=f"farandole-{secrets.token_hex(16)}",
                 one_host=_spark.is_local(self.session),
                 timeout=timeout,
+                join_timeout=join_timeout,
                 has_rows=rows is not None,
             )
             results = frame.mapInArrow(
@@ -81,9 +91,16 @@ class SparkEngine:
             )
             collector = _Collector(self.session, results, _StartNotice(num_workers))
             try:
-                table = collector.table(endpoint, interrupts, task.stoppable)
+                table = collector.table(endpoint, monitor, interrupts, task.stoppable)
             except Exception as error:
-                translated = _translated(error, failures)
+                known = verdict(
+                    failures,
+                    monitor.wait_for_loss(_LOSS_SECONDS),
+                    finished=(),
+                    size=num_workers,
+                    timeout=timeout,
+                )
+                translated = known or _translated(error, failures)
                 raise translated from translated.__cause__  # and not from Spark's wall of text
         return _assembled(table, num_workers)
 
@@ -137,7 +154,13 @@ class _Collector:
         except BaseException as error:
             self._error = error
 
-    def table(self, endpoint: DriverEndpoint, interrupts: Interrupts, stoppable: bool) -> pa.Table:
+    def table(
+        self,
+        endpoint: DriverEndpoint,
+        monitor: HeartbeatMonitor,
+        interrupts: Interrupts,
+        stoppable: bool,
+    ) -> pa.Table:
         self._thread.start()
         while self._thread.is_alive():
             self._thread.join(0.1)
@@ -145,11 +168,15 @@ class _Collector:
             if endpoint.error is not None:
                 self._cancel()
                 raise endpoint.error
+            if monitor.lost is not None:
+                monitor.kill_workers()
+                self._cancel()
+                raise monitor.lost
             if interrupts.count == 0:
                 continue
             if not stoppable or interrupts.count > 1 or endpoint.connected == 0:
                 self._cancel()
-                raise KeyboardInterrupt
+                raise interrupts.error()
             endpoint.request_stop()
         if self._error is not None:
             raise self._error

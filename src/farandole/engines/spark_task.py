@@ -20,6 +20,7 @@ import torch
 from torch._C._distributed_c10d import Store
 
 from farandole.engines.driver_link import Address, DriverLink
+from farandole.engines.heartbeat import Heartbeat, HeartbeatAddress
 from farandole.engines.rendezvous import (
     LOOPBACK,
     LoopbackRendezvous,
@@ -46,11 +47,15 @@ class BarrierSpec:
 
     task: PickledTask
     driver: Address
+    heartbeat: HeartbeatAddress
     run_name: str
     """Secret and new for every run: under it workers of one host find each other."""
     one_host: bool
     """Whether all workers share one network stack for certain: Spark's local mode."""
     timeout: float
+    """Seconds in a collective."""
+    join_timeout: float
+    """Seconds until all have loaded their rows."""
     has_rows: bool
     """Whether the rows that arrive are the task's data, or only what makes Spark start it."""
 
@@ -64,10 +69,11 @@ def run_barrier_task(
     context = BarrierTaskContext.get()
     torch.set_num_threads(max(1, context.cpus()))
     link = DriverLink(context.partitionId(), spec.driver)
-    try:
-        payload = _run(spec, context, batches, link)
-    finally:
-        link.close()
+    with Heartbeat(context.partitionId(), spec.heartbeat):
+        try:
+            payload = _run(spec, context, batches, link)
+        finally:
+            link.close()
     for part, start in enumerate(range(0, len(payload), _PART_BYTES)):
         row = [[context.partitionId()], [part], [payload[start : start + _PART_BYTES]]]
         arrays = [pa.array(row[0], pa.int32()), pa.array(row[1], pa.int32()), pa.array(row[2])]
@@ -82,7 +88,12 @@ def _run(
     try:
         with _rendezvous(spec, context, rank, size) as rendezvous:
             worker = WorkerContext(
-                rank=rank, size=size, rendezvous=rendezvous, link=link, timeout=spec.timeout
+                rank=rank,
+                size=size,
+                rendezvous=rendezvous,
+                link=link,
+                timeout=spec.timeout,
+                join_timeout=spec.join_timeout,
             )
             return run_task(spec.task, rows, worker)
     except WorkerFailure as error:
@@ -98,15 +109,16 @@ def _rendezvous(spec: BarrierSpec, context: Any, rank: int, size: int) -> Iterat
     """Agree on rank 0's store, in the background: meanwhile rows arrive."""
     with ExitStack() as stack:
         if not spec.one_host or sys.platform != "linux":
-            yield stack.enter_context(BarrierRendezvous(context, spec.driver.host, spec.timeout))
+            host, wait = spec.driver.host, spec.join_timeout
+            yield stack.enter_context(BarrierRendezvous(context, host, wait))
         elif rank == 0:
             listener = stack.enter_context(listen(LOOPBACK))
             port = listener.getsockname()[1]
             stack.enter_context(published_port(spec.run_name, port))
-            yield LoopbackRendezvous(rank, size, lambda: port, listener, spec.timeout)
+            yield LoopbackRendezvous(rank, size, lambda: port, listener, spec.join_timeout)
         else:
-            find = partial(find_port, spec.run_name, spec.timeout)
-            yield LoopbackRendezvous(rank, size, find, None, spec.timeout)
+            find = partial(find_port, spec.run_name, spec.join_timeout)
+            yield LoopbackRendezvous(rank, size, find, None, spec.join_timeout)
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -161,7 +173,7 @@ class BarrierRendezvous:
         except FutureTimeout:
             raise LaunchError(
                 f"Spark's barrier did not open within {self._timeout:g} s: the Python of some "
-                "task has not started. Look at the executors' logs, or allow more with timeout=."
+                "task has not started. Look at the executors' logs."
             ) from None
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pyarrow as pa
 
 from farandole.engines.failure import Failure
 from farandole.engines.output import output_to
-from farandole.engines.rendezvous import Rendezvous, choose_device, process_group
+from farandole.engines.preemption import PreemptibleLink, Preemption
+from farandole.engines.rendezvous import Rendezvous, choose_device, process_group, wait_for_all
 from farandole.engines.serialization import PickledTask, dump_result
 from farandole.world import Link, World, entered
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Sent by a worker when the ring is up: from here on it can be asked for an orderly end."""
 
 
 class WorkerFailure(Exception):
@@ -32,6 +39,9 @@ class WorkerContext:
     rendezvous: Rendezvous
     link: Link
     timeout: float
+    """Seconds in a collective."""
+    join_timeout: float
+    """Seconds until all have loaded their rows."""
 
 
 def run_task(
@@ -60,7 +70,13 @@ def _load_and_work(
     here = [other for other, address in enumerate(addresses) if address == addresses[rank]]
     device = choose_device(here.index(rank), len(here))
     store = store or rendezvous.open_store()
-    with process_group(store, rank, addresses, device, context.timeout):
+    wait_for_all(store, rank, context.size, context.join_timeout)
+    store.set_timeout(timedelta(seconds=context.timeout))
+    with (
+        Preemption(task.stoppable) as preemption,
+        process_group(store, rank, addresses, device, context.timeout),
+    ):
+        context.link.tell(Joined())
         world = World(
             rank=rank,
             size=context.size,
@@ -69,7 +85,7 @@ def _load_and_work(
             addresses=tuple(addresses),
             device=device,
             timeout=context.timeout,
-            link=context.link,
+            link=PreemptibleLink(context.link, preemption),
             seconds={"read": loaded - start, "ring-up": time.perf_counter() - loaded},
         )
         with entered(world):

@@ -166,6 +166,7 @@ class TorchEstimator(
             max_restarts=self.getOrDefault("maxRestarts"),
             min_workers=self.getOrDefault("minWorkers"),
             timeout=self.getOrDefault("timeout"),
+            heartbeat=self.getOrDefault("heartbeat"),
             progress=self.getOrDefault("progress"),
             observer=self.getOrDefault("observer"),
             **self.recipe_options(),

@@ -22,6 +22,7 @@ from pyspark.ml.param.shared import (
 )
 
 from farandole.api import DEFAULT_TIMEOUT
+from farandole.engines import DEFAULT_HEARTBEAT
 from farandole.errors import InputError, suggestion
 from farandole.training import RECIPE_DOCS, Recipe
 
@@ -112,7 +113,12 @@ ESTIMATOR_PARAMS: dict[str, ParamInfo] = {
     "minWorkers": ParamInfo(
         _optional(whole), "with how many to go on, where lost workers don't come back", None
     ),
-    "timeout": ParamInfo(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
+    "timeout": ParamInfo(
+        floating, "seconds that a worker waits for its peers in a step", DEFAULT_TIMEOUT
+    ),
+    "heartbeat": ParamInfo(
+        floating, "seconds after which a worker that doesn't respond is lost", DEFAULT_HEARTBEAT
+    ),
     "progress": ParamInfo(boolean, "whether to show progress", True),
     "observer": ParamInfo(_any, "is called with every event on the driver", None),
     "trace": ParamInfo(_any, "a file for what every worker did and when", None),

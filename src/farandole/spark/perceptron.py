@@ -13,7 +13,7 @@ from pyspark.ml.param.shared import HasValidationIndicatorCol, HasWeightCol
 
 from farandole.api import DEFAULT_TIMEOUT, TrainingResult, train
 from farandole.data import BadRows
-from farandole.engines import SparkEngine
+from farandole.engines import DEFAULT_HEARTBEAT, SparkEngine
 from farandole.errors import InputError
 from farandole.networks import ACTIVATIONS, MLP, canonical, load_spark_weights, spark_weights
 from farandole.spark.params import ParamInfo, boolean, declare, floating, text, whole
@@ -40,7 +40,12 @@ EXTRA_PARAMS = {
         whole, f"how many tasks train together; by default all that can run, up to {MOST_WORKERS}"
     ),
     "progress": ParamInfo(boolean, "whether to show progress", False),
-    "timeout": ParamInfo(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
+    "timeout": ParamInfo(
+        floating, "seconds that a worker waits for its peers in a step", DEFAULT_TIMEOUT
+    ),
+    "heartbeat": ParamInfo(
+        floating, "seconds after which a worker that doesn't respond is lost", DEFAULT_HEARTBEAT
+    ),
 }
 """Params that Spark doesn't have. Their defaults do as Spark does."""
 
@@ -172,6 +177,7 @@ def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) ->
             num_workers=workers,
             engine=engine,
             timeout=instance.getOrDefault("timeout"),
+            heartbeat=instance.getOrDefault("heartbeat"),
             progress=instance.getOrDefault("progress"),
             loss=loss,
             metrics=[],

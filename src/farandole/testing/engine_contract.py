@@ -6,6 +6,9 @@ breaks the contract. Every one starts the workers anew, so there are few, and ea
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 import sys
 import threading
 import time
@@ -19,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from farandole.engines import Engine, Output, Task
-from farandole.errors import InputError, WorkerFailed, WorkerMissing
+from farandole.errors import InputError, PeerLost, WorkerFailed, WorkerLost, WorkerMissing
 from farandole.world import World, current_world
 
 PATIENCE = 45.0
@@ -114,14 +117,93 @@ def _nothing(world: World, state: object) -> None:
 
 
 def check_missing(engine: Engine, workers: int) -> None:
-    """Peers that never arrive, rank 0 too, are waited for as long as `timeout` says, and named."""
+    """Peers that never arrive, rank 0 too, are named after `join_timeout`; `timeout` is no limit."""
     sleepers = {0, *range(2, workers)}
     if workers > 1:
         task = Task(load=partial(_late, sleepers), work=_nothing)
-        error, seconds = _error_of(engine, task, workers, timeout=3)
+        error, seconds = _error_of(engine, task, workers, timeout=0.5, join_timeout=3)
         assert isinstance(error, WorkerMissing), repr(error)
         assert error.ranks == tuple(sorted(sleepers))
         assert 3 <= seconds < PATIENCE, f"the wait took {seconds:.0f} s"
+
+
+def _segfault() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def _leave() -> None:
+    os._exit(7)
+
+
+def _be_killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _be_stopped() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _hold_interpreter_lock() -> None:
+    ctypes.PyDLL(None).sleep(int(_LONG))
+
+
+_DEATHS: dict[str, Callable[[], None]] = {
+    "segmentation fault": _segfault,
+    "exit code 7": _leave,
+    "killed": _be_killed,
+}
+_LOCKS: dict[str, Callable[[], None]] = {
+    "stopped (SIGSTOP)": _be_stopped,
+    "interpreter": _hold_interpreter_lock,
+}
+
+
+def _suffer(fate: Callable[[], None], sufferer: int, world: World, state: object) -> None:
+    dist.barrier()  # all are there, and peers have nothing to do but to wait
+    if world.rank == sufferer:
+        fate()
+    dist.barrier()
+
+
+def _check_loss(
+    engine: Engine, workers: int, fates: dict[str, Callable[[], None]], heartbeat: float
+) -> None:
+    if workers == 1:  # who runs inside of the caller takes it along
+        return
+    for words, fate in fates.items():
+        task = Task(load=_remember, work=partial(_suffer, fate, workers - 1))
+        error, seconds = _error_of(engine, task, workers, timeout=_LONG, heartbeat=heartbeat)
+        assert isinstance(error, WorkerLost), repr(error)
+        assert error.rank == workers - 1
+        assert words in error.summary, error.summary
+        assert error.traceback == ""
+        assert seconds < PATIENCE, f"the loss took {seconds:.0f} s"
+
+
+def check_death(engine: Engine, workers: int) -> None:
+    """A worker whose process dies is named with what killed it, and not the peers that wait."""
+    _check_loss(engine, workers, _DEATHS, heartbeat=_LONG)
+
+
+def check_stuck(engine: Engine, workers: int) -> None:
+    """A worker that is stopped, or whose interpreter is locked, is named after `heartbeat`."""
+    _check_loss(engine, workers, _LOCKS, heartbeat=3.0)
+
+
+def _stay_away(truant: int, world: World, state: object) -> None:
+    if world.rank == truant:
+        time.sleep(_LONG)
+    dist.barrier()
+
+
+def check_hang(engine: Engine, workers: int) -> None:
+    """A worker that lives, but stays away from a collective past `timeout`, is named."""
+    if workers > 1:
+        task = Task(load=_remember, work=partial(_stay_away, workers - 1))
+        error, seconds = _error_of(engine, task, workers, timeout=2)
+        assert isinstance(error, PeerLost), repr(error)
+        assert error.ranks == (workers - 1,)
+        assert seconds < PATIENCE, f"the wait took {seconds:.0f} s"
 
 
 def _tell_and_sleep(world: World, state: object) -> None:
@@ -161,12 +243,12 @@ def _error_of(
     task: Task,
     workers: int,
     *,
-    timeout: float,
     on_message: Callable[[int, object], None] | None = None,
+    **limits: float,
 ) -> tuple[BaseException | None, float]:
     start = time.monotonic()
     try:
-        engine.run(task, workers, timeout=timeout, on_message=on_message or Heard())
+        engine.run(task, workers, on_message=on_message or Heard(), **{"timeout": 60.0, **limits})
     except Exception as error:
         return error, time.monotonic() - start
     raise AssertionError("the run should have failed")
@@ -177,6 +259,9 @@ CHECKS = (
     check_unpicklable,
     check_results,
     check_failure,
+    check_death,
+    check_stuck,
+    check_hang,
     check_missing,
     check_handler,
 )
