@@ -9,12 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.checkpoint.snapshots import same_value
 
 from farandole.checkpoint import document
 from farandole.checkpoint.store import Damaged
 from farandole.errors import CheckpointError
-
-from tests.checkpoint.snapshots import same_value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 KEYS = st.text() | st.sampled_from(["$float", "$", "$$float", "$escaped"])

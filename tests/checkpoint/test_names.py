@@ -13,7 +13,12 @@ def test_there_and_back(name: CheckpointName) -> None:
 
 
 def test_numbers_count_not_letters() -> None:
-    names = [CheckpointName(9, 2), CheckpointName(9, 10), CheckpointName(10), CheckpointName(10**11)]
+    names = [
+        CheckpointName(9, 2),
+        CheckpointName(9, 10),
+        CheckpointName(10),
+        CheckpointName(10**11),
+    ]
     assert sorted(reversed(names)) == names
 
 

@@ -43,6 +43,8 @@ class Fault:
             os.unlink(self.marker)
         except FileNotFoundError:
             return  # it has happened already, here or on another worker
+        with open(f"{self.marker}.time", "w", encoding="ascii") as file:
+            file.write(str(time.time()))
         match self.kind:
             case "exception":
                 raise OSError("the disk of the license server is full")
