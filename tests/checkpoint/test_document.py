@@ -9,12 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.checkpoint.snapshots import same_value
 
 from farandole.checkpoint import document
 from farandole.checkpoint.store import Damaged
 from farandole.errors import CheckpointError
-
-from tests.checkpoint.snapshots import same_value
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 KEYS = st.text() | st.sampled_from(["$float", "$", "$$float", "$escaped"])
@@ -23,7 +22,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(KEYS, VALUES))
 def test_what_is_put_in_comes_back(value: dict[str, Any]) -> None:
     raw = document.encode(value)

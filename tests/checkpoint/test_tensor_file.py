@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors import torch as safetensors
+from tests.checkpoint.snapshots import same_tensor
 
 from farandole.checkpoint import tensor_file
 from farandole.checkpoint.store import Damaged
 from farandole.checkpoint.tensor_file import TensorFile, read_tensors
 from farandole.errors import CheckpointError
-
-from tests.checkpoint.snapshots import same_tensor
 
 DTYPES = sorted(safetensors._TYPES.values(), key=str)
 
