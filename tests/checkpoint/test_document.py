@@ -22,7 +22,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.dictionaries(KEYS, VALUES))
 def test_what_is_put_in_comes_back(value: dict[str, Any]) -> None:
     raw = document.encode(value)

@@ -12,6 +12,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.checkpoint.snapshots import same, snapshot
 
 from farandole.checkpoint import CheckpointDirectory
+from farandole.checkpoint.folder import read_snapshot
+from farandole.checkpoint.names import CheckpointName
 from farandole.errors import CheckpointError
 
 URL = "flaky://bucket/runs/1"
@@ -38,6 +40,12 @@ class FlakyFileSystem(MemoryFileSystem):
     def _strip_protocol(cls, path: str) -> str:
         return super()._strip_protocol(path.removeprefix("flaky://"))
 
+    def rm(self, path: str, recursive: bool = False, **options: Any) -> None:
+        """File by file, as object stores do; the manifest would come last."""
+        for file in sorted(self.find(path), reverse=True):
+            self.rm_file(file)
+        super().rm(path, recursive=recursive, **options)
+
     def open(self, path: str, mode: str = "rb", **options: Any) -> FlakyFile:
         self.call()
         return FlakyFile(super().open(path, mode, **options))
@@ -51,7 +59,7 @@ def _failing(name: str) -> Any:
     return method
 
 
-for _name in ("mkdir", "ls", "info", "pipe_file", "rm_file", "rm"):
+for _name in ("mkdir", "ls", "info", "pipe_file", "rm_file"):
     setattr(FlakyFileSystem, _name, _failing(_name))
 
 
@@ -133,15 +141,16 @@ def outcome() -> str:
     An error; or a warning, if only deleting failed; or nothing, if it couldn't be told whether an
     old one is to be deleted: the next write will.
     """
+    told = ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             directory().write(snapshot(2))
         except CheckpointError as error:
-            assert "the cable was pulled" in str(error)
-            assert "secret" not in str(error)
-            return "raised"
-    return "warned" if caught else "deferred"
+            told = str(error)
+    assert "secret" not in told
+    assert "the cable was pulled" in told or not told
+    return "raised" if told else "warned" if caught else "deferred"
 
 
 def check_that_nothing_is_lost() -> None:
@@ -155,6 +164,8 @@ def check_that_nothing_is_lost() -> None:
     assert same(found, snapshot(found.update))
     assert same(again, snapshot(found.update))
     assert found.update in (1, 2)
+    for name in directory().names():  # no half-deleted one passes for a checkpoint
+        read_snapshot(directory()._store, CheckpointName.parse(name) or pytest.fail(name))
     directory().write(snapshot(3))
     assert directory().names() == ["step-0000000003"]
 

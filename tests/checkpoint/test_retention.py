@@ -47,6 +47,10 @@ def test_what_comes_after_is_left_alone() -> None:
     assert gone(found, 4) == [3]
 
 
+def test_what_was_just_written_stays_whatever_is_said_of_it() -> None:
+    assert gone(some((3, True, None), (4, False, None)), 4) == []
+
+
 @given(CANDIDATES, st.integers(1, 3), st.integers(0, 3), st.booleans(), st.data())
 def test_what_stays(
     candidates: list[Candidate], last: int, best: int, higher: bool, data: st.DataObject

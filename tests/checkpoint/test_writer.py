@@ -113,7 +113,10 @@ def test_check_raises_without_waiting(slow: SlowDirectory) -> None:
 
 def test_an_error_in_the_body_still_flushes(tmp_path: Path) -> None:
     directory = CheckpointDirectory(tmp_path)
-    with pytest.raises(KeyboardInterrupt), CheckpointWriter(directory) as writer:
+    with (  # noqa: PT012
+        pytest.raises(KeyboardInterrupt),
+        CheckpointWriter(directory) as writer,
+    ):
         writer.submit(snapshot(1))
         raise KeyboardInterrupt
     assert same(directory.load(), snapshot(1))
