@@ -388,3 +388,23 @@ def test_no_warning_when_all_is_well(url: str) -> None:
         write(directory, 1, 2, 3, 4)
         directory.prepare()
         assert same(directory.load(), snapshot(4))
+
+
+def test_who_sees_another_directory_is_told(tmp_path: Path) -> None:
+    directory = CheckpointDirectory(tmp_path / "mine")
+    directory.prepare()
+    directory.claim("a")
+    directory.check_claimed("a")
+    other_host = CheckpointDirectory(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="isn't the directory that the driver sees"):
+        other_host.check_claimed("a")
+    directory.claim("b")
+    with pytest.raises(CheckpointError, match="Another run writes checkpoints"):
+        directory.check_claimed("a")
+
+
+def test_a_claim_through_a_url() -> None:
+    directory = CheckpointDirectory("memory://claims")
+    directory.prepare()
+    directory.claim("a")
+    directory.check_claimed("a")

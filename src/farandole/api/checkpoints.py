@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from secrets import token_hex
 from typing import Any
 
 from farandole.arguments import check_integer, check_positive
@@ -50,8 +51,10 @@ def plan_checkpoints(
         minutes = _DEFAULT_MINUTES
     opened = CheckpointDirectory(directory, keep_last=keep_last, keep_best=keep_best)
     opened.prepare()
+    opened.claim(run := token_hex(8))
     return CheckpointPlan(
         url=opened.url,
+        run=run,
         steps=steps,
         seconds=None if minutes is None else 60 * minutes,
         keep_last=keep_last,

@@ -5,11 +5,13 @@ step-0000001234/
     state.safetensors  the tensors
     manifest.json      sizes and sums of both, and of itself
 latest                 the name of the last one written; for people, since reading goes by number
+run                    which run uses the directory now
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -25,7 +27,7 @@ from farandole.checkpoint.snapshot import Snapshot
 from farandole.checkpoint.store import MANIFEST, Damaged, Store
 from farandole.errors import CheckpointError, InputError
 
-_LATEST = "latest"
+_LATEST, _RUN = "latest", "run"
 
 
 class CheckpointDirectory:
@@ -65,6 +67,27 @@ class CheckpointDirectory:
         For who is about to write: another writer's unfinished checkpoint fails by it.
         """
         self._store.prepare()
+
+    def claim(self, run: str) -> None:
+        """Say which run uses the directory from now on, by a name that no other one has."""
+        self._store.replace(_RUN, f"{run}\n")
+
+    def check_claimed(self, run: str) -> None:
+        """Raise unless that run uses the directory, and this process sees the same one."""
+        found = (self._store.read(_RUN) or "").strip()
+        if found == run:
+            return
+        place = self._store.place
+        if found:
+            raise CheckpointError(
+                f"Another run writes checkpoints to {place!r} now. Each training needs a directory "
+                "of its own."
+            )
+        raise CheckpointError(
+            f"{place!r} on {socket.gethostname()} isn't the directory that the driver sees. "
+            "Checkpoints need one that all workers reach: a folder that is mounted on every host, "
+            "or a URL such as s3:// or hdfs://."
+        )
 
     def write(self, snapshot: Snapshot, *, score: float | None = None) -> str:
         """Write a checkpoint, delete those that need not be kept, and give its name.

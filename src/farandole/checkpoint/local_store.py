@@ -20,7 +20,7 @@ from secrets import token_hex
 from farandole.checkpoint.names import CheckpointName
 from farandole.checkpoint.store import FULL, Damaged, Files, StoredFile, storage_error
 
-_LEFTOVER = re.compile(r"\.(step-[\d-]+|latest|probe)(\.(tmp|deleted)-[0-9a-f]{16})+", re.ASCII)
+_LEFTOVER = re.compile(r"\.(step-[\d-]+|latest|run|probe)(\.(tmp|deleted)-[0-9a-f]{16})+", re.ASCII)
 _PROBE = 4096
 _SLACK = 64 * 1024
 """Bytes for folders, the manifest, and blocks that are not full."""
@@ -74,6 +74,17 @@ class LocalStore:
         with self._explained("write"):
             self._put(file, text.encode("ascii"))
             _flush_folder(self._root)
+
+    def read(self, file: str) -> str | None:
+        """What `replace` has written."""
+        with self._explained("look for"), suppress(FileNotFoundError, Damaged):
+            root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                with _open_regular(root, file) as stream:
+                    return stream.read(_PROBE).decode("ascii", "replace")
+            finally:
+                os.close(root)
+        return None
 
     @contextmanager
     def open(self, folder: str, file: str) -> Iterator[StoredFile]:

@@ -73,6 +73,13 @@ class RemoteStore:
         with self._explained("write"):
             self._files.pipe_file(self._path(file), text.encode("ascii"))
 
+    def read(self, file: str) -> str | None:
+        """What `replace` has written."""
+        with self._explained("look for"), suppress(FileNotFoundError):
+            self._files.invalidate_cache()
+            return bytes(self._files.cat_file(self._path(file))).decode("ascii", "replace")
+        return None
+
     @contextmanager
     def open(self, folder: str, file: str) -> Iterator[StoredFile]:
         """Open a file; on file systems that have links and pipes, it may be neither."""

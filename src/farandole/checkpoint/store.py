@@ -54,6 +54,9 @@ class Store(Protocol):
     def replace(self, file: str, text: str) -> None:
         """Write a short file beside the folders, in place of an older one."""
 
+    def read(self, file: str) -> str | None:
+        """What `replace` has written; None if there is no such file."""
+
     def open(self, folder: str, file: str) -> AbstractContextManager[StoredFile]:
         """Open a file. Raises Damaged, or FileNotFoundError if the whole folder is gone."""
 

@@ -41,6 +41,8 @@ class CheckpointPlan:
     keep_best: int = 0
     higher_is_better: bool = False
     """Which scores are the best ones."""
+    run: str = ""
+    """The name of the run, by which workers know that they see the driver's directory."""
     resumed: int | None = None
     """The update of the checkpoint that training goes on from; None to begin."""
 

@@ -29,6 +29,8 @@ from farandole.world import World
 
 def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) -> Shard:
     """Write this worker's rows to its shard."""
+    if job.checkpoints is not None:
+        job.checkpoints.directory.check_claimed(job.checkpoints.run)
     # torch.optim imports this on first use, which takes over a second: do it while rows arrive.
     threading.Thread(target=import_module, args=("torch._dynamo",), daemon=True).start()
     names = job.columns.names
