@@ -149,7 +149,7 @@ def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = BarrierTaskContext.get()
     list(batches)
     with BarrierRendezvous(context, "127.0.0.1", 30) as rendezvous:
-        store = rendezvous.open_store()
+        store = rendezvous.open_store(b"known to both of them", print)
         rank = context.partitionId()
         store.set(f"here/{rank}", str(rank))
         other = int(store.get(f"here/{1 - rank}"))

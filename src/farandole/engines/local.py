@@ -14,6 +14,7 @@ from typing import Any
 
 from farandole.arguments import check_integer
 from farandole.engines import fork_client
+from farandole.engines.authenticated_listener import listen
 from farandole.engines.base import MessageHandler, Task
 from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.failure import Failure, first_cause
@@ -26,7 +27,7 @@ from farandole.engines.local_worker import (
     send_spec,
     start_worker,
 )
-from farandole.engines.rendezvous import LOOPBACK, listen
+from farandole.engines.rendezvous import LOOPBACK
 from farandole.engines.serialization import PickledTask, load_result
 from farandole.system_resources import usable_cores
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from farandole.engines.failure import Failure
-from farandole.engines.output import output_to
+from farandole.engines.output import Output, output_to
 from farandole.engines.rendezvous import Rendezvous, choose_device, process_group
 from farandole.engines.serialization import PickledTask, dump_result
 from farandole.world import Link, World, entered
@@ -32,6 +33,8 @@ class WorkerContext:
     rendezvous: Rendezvous
     link: Link
     timeout: float
+    secret: bytes = field(repr=False)
+    """Of this run: what workers and driver know, and nobody else."""
 
 
 def run_task(
@@ -51,16 +54,17 @@ def _load_and_work(
 ) -> bytes:
     task = pickled.load()
     rank, rendezvous = context.rank, context.rendezvous
+    open_store = partial(rendezvous.open_store, context.secret, partial(_tell_notice, context.link))
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
-    store = rendezvous.open_store() if rank == 0 else None
+    store = open_store() if rank == 0 else None
     state = task.load(rank, context.size, batches)
     loaded = time.perf_counter()
     addresses = rendezvous.addresses()
     here = [other for other, address in enumerate(addresses) if address == addresses[rank]]
     device = choose_device(here.index(rank), len(here))
-    store = store or rendezvous.open_store()
-    with process_group(store, rank, addresses, device, context.timeout):
+    store = store or open_store()
+    with process_group(store, rank, addresses, device, context.timeout, context.secret):
         world = World(
             rank=rank,
             size=context.size,
@@ -69,6 +73,7 @@ def _load_and_work(
             addresses=tuple(addresses),
             device=device,
             timeout=context.timeout,
+            secret=context.secret,
             link=context.link,
             seconds={"read": loaded - start, "ring-up": time.perf_counter() - loaded},
         )
@@ -77,3 +82,7 @@ def _load_and_work(
         # They may hold the group (a method of an object that has a DDP module): before it ends.
         del task, state
     return payload
+
+
+def _tell_notice(link: Link, text: str) -> None:
+    link.tell(Output("stderr", f"farandole: {text}"))
