@@ -1,4 +1,4 @@
-"""Python objects of all workers, signed: a pickle is only loaded if a worker of this run made it."""
+"""Python objects of all workers. They are signed: only what a worker of this run made is loaded."""
 
 from __future__ import annotations
 
