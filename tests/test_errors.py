@@ -16,6 +16,7 @@ EXAMPLES: list[errors.FarandoleError] = [
     errors.WorkerFailed(3, "KeyError: 'x'", "Traceback …"),
     errors.WorkerLost(1, "its process was stopped"),
     errors.JobCancelled("x"),
+    errors.NotAuthentic("x"),
     errors.PeerLost([2], 30.0),
     errors.TrainingDiverged("x"),
     errors.ArtifactError("x"),

@@ -8,6 +8,7 @@ FarandoleError
 ├── WorkerFailed (RuntimeError)       a worker raised; carries its rank and its traceback
 │   └── WorkerLost                    a worker's process died, stopped or can't be reached
 ├── JobCancelled (RuntimeError)       somebody cancelled the job, or stopped the session
+├── NotAuthentic (ConnectionError)    what came in a worker's name does not know the run's secret
 ├── PeerLost (RuntimeError)           a worker that others waited for has gone, or doesn't come
 ├── TrainingDiverged (ArithmeticError) the loss became NaN or infinite
 ├── ArtifactError (ValueError)        a saved network that can't be written or read
@@ -107,6 +108,10 @@ class WorkerLost(WorkerFailed):
 
 class JobCancelled(FarandoleError, RuntimeError):
     """Somebody cancelled the job of the workers, or stopped the session that it ran in."""
+
+
+class NotAuthentic(FarandoleError, ConnectionError):
+    """What came in the name of a worker, or of the driver, isn't from one of this run."""
 
 
 class PeerLost(FarandoleError, RuntimeError):

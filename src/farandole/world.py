@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 
@@ -62,6 +63,8 @@ class World:
     """Seconds that a worker waits for others in a collective."""
     secret: bytes = field(default=b"", repr=False, compare=False)
     """What only the workers of this run and their driver know: it signs what they pickle."""
+    gathers: Iterator[int] = field(default_factory=count, repr=False, compare=False)
+    """Numbers what is gathered and signed: the same on all workers, and never used twice."""
     link: Link = field(default_factory=SilentLink, repr=False, compare=False)
     seconds: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
     """What it took to come here, by phase (`read`, `ring-up`)."""

@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from multiprocessing.connection import Client
 
 import pytest
 
+from farandole.engines.channel import Channel, connect
 from farandole.engines.driver_link import Address, DriverEndpoint, DriverLink
 from farandole.engines.output import Output
 
@@ -46,6 +46,12 @@ def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
     return condition()
+
+
+def connected(address: Address) -> Channel:
+    """Give a worker's channel without the rest of a worker."""
+    place = address.host, address.port
+    return connect(place, address.secret, b"driver link", timeout=60, limit=1 << 20)
 
 
 def closed_port() -> int:
@@ -90,10 +96,10 @@ def test_a_message_that_does_not_pickle_costs_only_itself() -> None:
 def test_a_message_of_an_unknown_class_costs_only_itself() -> None:
     heard = Heard()
     with DriverEndpoint(LOOPBACK, heard) as endpoint:
-        secret = endpoint.address.secret
-        with Client((endpoint.address.host, endpoint.address.port), authkey=secret) as link:
-            link.send_bytes(b"cno_such_module\nThing\n.")
-            link.send_bytes(pickle.dumps((1, "after")))
+        link = connected(endpoint.address)
+        link.send(b"cno_such_module\nThing\n.")
+        link.send(pickle.dumps((1, "after")))
+        link.close()
     assert heard.messages == [(1, "after")]
 
 
@@ -150,7 +156,7 @@ def test_strangers_are_not_heard_and_hold_nobody_up() -> None:
     with DriverEndpoint(LOOPBACK, heard) as endpoint:
         place = endpoint.address.host, endpoint.address.port
         silent = socket.create_connection(place, 5)  # says nothing, for as long as it likes
-        wrong = DriverLink(7, Address(*place, b"wrong secret"))
+        wrong = DriverLink(7, Address(*place, b"a secret of another run"))
         wrong.tell("let me in")
         link = DriverLink(0, endpoint.address)
         link.tell("hello")
@@ -164,7 +170,7 @@ def test_strangers_are_not_heard_and_hold_nobody_up() -> None:
 
 def test_a_worker_that_can_not_reach_the_driver_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
     start = time.monotonic()
-    link = DriverLink(3, Address(LOOPBACK, closed_port(), b"secret"))
+    link = DriverLink(3, Address(LOOPBACK, closed_port(), b"16 bytes or more!"))
     link.tell(Output("stdout", "printed here"))
     link.tell("an event")
     link.close()

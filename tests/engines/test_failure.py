@@ -1,11 +1,24 @@
 from __future__ import annotations
 
+import base64
+import os
 import pickle
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from farandole.engines.failure import Failure, first_cause
-from farandole.errors import InputError, PeerLost, WorkerFailed, WorkerMissing
+from farandole.engines.failure import Failure, first_cause, without_failures
+from farandole.errors import (
+    FarandoleError,
+    InputError,
+    NotEnoughSlots,
+    PeerLost,
+    WorkerFailed,
+    WorkerMissing,
+)
+
+SECRET = b"known to this run only"
 
 
 class Stubborn(Exception):
@@ -13,6 +26,17 @@ class Stubborn(Exception):
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__("stubborn")
+
+
+class Demanding(Exception):
+    """Has a text only if its constructor was called."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"code {self.code}"
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
@@ -60,14 +84,110 @@ def test_an_error_that_does_not_pickle_keeps_its_text() -> None:
 
 def test_a_failure_is_found_again_in_a_wall_of_text() -> None:
     original = Failure.of(2, raised(ValueError("ü\n<farandole:x>")))
-    wall = f"Job aborted\n\tat org.apache…\n  RuntimeError: boom {original.to_text()}\n\tat java…"
-    assert Failure.from_text(wall) == original
-    assert Failure.from_text("nothing here") is None
+    text = original.to_text(SECRET)
+    wall = f"Job aborted\n\tat org.apache…\n  RuntimeError: boom {text}\n\tat java…"
+    assert Failure.from_text(wall, SECRET) == replace(original, exception=None)
+    assert Failure.from_text("nothing here", SECRET) is None
+
+
+class Canary:
+    """Leaves a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_what_a_stranger_writes_into_a_text_is_only_text(tmp_path: Path) -> None:
+    hostile = base64.b64encode(pickle.dumps(Canary(tmp_path / "canary"))).decode()
+    true = Failure.of(1, raised(ValueError("the true one")))
+    signed = true.to_text(SECRET)
+    body, code = signed.removeprefix("<farandole:").removesuffix(">").split(":")
+    forged = [
+        f"<farandole:{hostile}>",
+        f"<farandole:{hostile}:{'0' * 64}>",
+        f"<farandole:{hostile}:{code}>",
+        f"<farandole:{body}:{'0' * 64}>",
+        f"<farandole:{body}>",
+        true.to_text(b"the secret of another run"),
+        "<farandole:",
+        "<farandole::>",
+    ]
+    assert [Failure.from_text(text, SECRET) for text in forged] == [None] * len(forged)
+    assert Failure.from_text(" ".join([*forged, signed]), SECRET) == replace(true, exception=None)
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [InputError("column x"), PeerLost([1, 2], 3.0), WorkerMissing([1], 3.0), NotEnoughSlots(8, 2)],
+)
+def test_an_error_of_ours_comes_out_of_a_text_with_its_fields(error: FarandoleError) -> None:
+    error.add_note("while it read the rows")
+    failure = Failure.from_text(Failure.of(1, raised(error)).to_text(SECRET), SECRET)
+    assert failure is not None
+    back = failure.to_error()
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+    notes = {"__notes__": ["while it read the rows", "(raised on rank 1)"]}
+    assert vars(back) == vars(error) | notes
+
+
+def test_a_users_error_comes_out_of_a_text_as_its_class_and_its_text() -> None:
+    for error, text in ((KeyError("missing"), "'missing'"), (ValueError(1, 2), "(1, 2)")):
+        failure = Failure.from_text(Failure.of(1, raised(error)).to_text(SECRET), SECRET)
+        assert failure is not None
+        cause = failure.to_error().__cause__
+        assert type(cause) is type(error)
+        assert str(cause) == text
+
+
+def test_a_class_that_is_not_known_here_or_is_no_exception_leaves_the_text() -> None:
+    known = Failure.of(1, raised(ValueError("x")))
+    assert known.error is not None
+    for module, name in (("no.such.module", "Error"), ("builtins", "eval"), ("os", "system")):
+        unknown = replace(
+            known, exception=None, error=replace(known.error, module=module, name=name)
+        )
+        failure = Failure.from_text(unknown.to_text(SECRET), SECRET)
+        assert failure is not None
+        assert isinstance(failure.to_error(), WorkerFailed)
+        assert failure.to_error().__cause__ is None
+    demanding = Failure.from_text(Failure.of(0, raised(Demanding(3))).to_text(SECRET), SECRET)
+    assert demanding is not None
+    assert demanding.to_error().__cause__ is None
+
+
+def test_what_is_left_in_a_text_can_be_taken_out() -> None:
+    text = Failure.of(1, raised(ValueError("x"))).to_text(SECRET)
+    assert without_failures(f"rank 1: ValueError: x {text}") == "rank 1: ValueError: x"
+
+
+FRAMES = """Exception raised from doWait at /torch/csrc/distributed/c10d/TCPStore.cpp:603 \
+(most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x9d (0x7f5e in libc10.so)
+frame #1: <unknown function> + 0x163b752 (0x7f5e5643b752 in libtorch_cpu.so)
+<omitting python frames>
+frame #27: _start + 0x21 (0x562eb7f59081 in /usr/bin/python)
+"""
+
+
+def test_frames_of_cpp_do_not_bury_the_error() -> None:
+    error = raised(RuntimeError(f"wait timeout after 50ms, keys: /x\n{FRAMES}"))
+    failure = Failure.of(1, error)
+    assert failure.summary == "RuntimeError: wait timeout after 50ms, keys: /x"
+    shown = failure.to_error()
+    for text in (failure.traceback, str(shown), str(shown.__cause__)):
+        assert "wait timeout after 50ms" in text
+        assert "frame #" not in text
+    assert "in raised" in failure.traceback
 
 
 def test_a_huge_error_stays_within_what_layers_below_carry() -> None:
     original = Failure.of(2, raised(ValueError("x" * 10_000_000)))
-    assert len(original.to_text()) < 400_000
+    assert len(original.to_text(SECRET)) < 400_000
     assert original.summary.startswith("ValueError: xxx")
     assert original.traceback.rstrip().endswith("xxx")
 

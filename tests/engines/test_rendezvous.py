@@ -5,17 +5,18 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from farandole.engines.authenticated_listener import listen
 from farandole.engines.rendezvous import (
     LOOPBACK,
     choose_device,
     find_port,
     interface_of,
-    listen,
     open_store,
     process_group,
     published_port,
@@ -23,6 +24,7 @@ from farandole.engines.rendezvous import (
 )
 from farandole.errors import WorkerMissing
 
+SECRET = b"known to this run only"
 NAME = f"farandole-test-{os.getpid()}"
 
 
@@ -56,29 +58,34 @@ def test_a_store_that_never_answers_is_waited_for_no_longer_than_allowed() -> No
     with listen(LOOPBACK) as deaf:
         start = time.monotonic()
         with pytest.raises(WorkerMissing) as caught:
-            open_store(1, 2, LOOPBACK, deaf.getsockname()[1], None, 0.5)
+            open_store(deaf.getsockname(), None, SECRET, 0.5, print)
         assert caught.value.ranks == (0,)
         assert time.monotonic() - start < 30
 
 
 def test_those_who_did_not_come_are_named() -> None:
     listener = listen(LOOPBACK)
-    port = listener.getsockname()[1]
-    store = open_store(0, 4, LOOPBACK, port, listener, 5)
-    open_store(2, 4, LOOPBACK, port, None, 5).set("arrived/2", "1")
+    address = listener.getsockname()
+    store = open_store(address, listener, SECRET, 5, print)
+    other = open_store(address, None, SECRET, 5, print)
+    other.set("arrived/2", "1")
     with pytest.raises(WorkerMissing) as caught:
         wait_for_all(store, 0, 4, 0.3)
     assert caught.value.ranks == (1, 3)
+    other.close()
+    store.close()
 
 
-def ring_of_one() -> dist.Store:
+def ring_of_one() -> AbstractContextManager[None]:
     listener = listen(LOOPBACK)
-    return open_store(0, 1, LOOPBACK, listener.getsockname()[1], listener, 5)
+    store = open_store(listener.getsockname(), listener, SECRET, 5, print)
+    nonces = wait_for_all(store, 0, 1, 5)
+    return process_group(store, 0, [LOOPBACK], "cpu", 5, SECRET, nonces)
 
 
 def test_the_group_is_there_for_the_body_and_again_the_next_time() -> None:
     for _ in range(2):
-        with process_group(ring_of_one(), 0, [LOOPBACK], "cpu", 5):
+        with ring_of_one():
             total = torch.ones(1)
             dist.all_reduce(total)
             assert total.item() == 1
@@ -91,8 +98,7 @@ def test_the_first_ddp_module_of_a_process_does_not_keep_its_ring() -> None:
         "import torch, torch.distributed as dist\n"
         "from tests.engines.test_rendezvous import ring_of_one\n"
         "from tests.engines.traces import listening\n"
-        "from farandole.engines.rendezvous import process_group\n"
-        "with process_group(ring_of_one(), 0, ['127.0.0.1'], 'cpu', 5):\n"
+        "with ring_of_one():\n"
         "    torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))\n"
         "    assert listening()\n"
         "assert not listening(), listening()\n"
@@ -101,14 +107,14 @@ def test_the_first_ddp_module_of_a_process_does_not_keep_its_ring() -> None:
 
 
 def test_a_user_may_destroy_the_group() -> None:
-    with process_group(ring_of_one(), 0, [LOOPBACK], "cpu", 5):
+    with ring_of_one():
         dist.destroy_process_group()
     assert not dist.is_initialized()
 
 
 def test_a_failure_is_not_held_up_by_the_groups_end() -> None:
     try:
-        with pytest.raises(KeyError), process_group(ring_of_one(), 0, [LOOPBACK], "cpu", 5):
+        with pytest.raises(KeyError), ring_of_one():
             raise KeyError
         assert dist.is_initialized()
     finally:

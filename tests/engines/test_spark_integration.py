@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import base64
 import os
+import pickle
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +22,8 @@ from tests.engines import traces
 import farandole
 from farandole.engines import SparkEngine, Task, resolve
 from farandole.engines.driver_link import DriverEndpoint
-from farandole.errors import InputError, NotEnoughSlots, WorkerLost
+from farandole.engines.failure import Failure
+from farandole.errors import InputError, NotEnoughSlots, WorkerFailed, WorkerLost
 from farandole.testing import engine_contract as contract
 
 if TYPE_CHECKING:
@@ -128,6 +132,61 @@ def test_a_driver_out_of_reach_gets_the_history_all_the_same(spark: SparkSession
     np.testing.assert_allclose(result.history["train_loss"], alone.history["train_loss"], rtol=1e-4)
 
 
+def missing() -> None:
+    if farandole.current_world().rank == 1:
+        raise KeyError("missing")
+    dist.barrier()
+
+
+@pytest.mark.usefixtures("_unreachable_driver")
+def test_a_driver_out_of_reach_gets_the_error_all_the_same(spark: SparkSession) -> None:
+    with pytest.raises(WorkerFailed, match=r"rank 1 failed: KeyError: 'missing'") as caught:
+        farandole.run(missing, num_workers=2)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.__cause__.args == ("missing",)
+    assert "in missing" in caught.value.traceback
+
+
+def test_what_spark_shows_of_an_error_is_for_people(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest has come over the link: Spark's logs and pages need no kilobytes of it."""
+    texts: list[str] = []
+
+    def found_in(text: str, secret: bytes) -> None:
+        texts.append(text)
+
+    monkeypatch.setattr(Failure, "from_text", found_in)
+    with pytest.raises(WorkerFailed, match="rank 1 failed: KeyError: 'missing'"):
+        farandole.run(missing, num_workers=2)
+    assert "rank 1: KeyError: 'missing'" in texts[0]
+    assert "<farandole:" not in texts[0]
+
+
+class Canary:
+    """Leaves a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_value_of_the_data_in_sparks_error_is_a_text(spark: SparkSession, tmp_path: Path) -> None:
+    pickled = base64.b64encode(pickle.dumps(Canary(tmp_path / "canary"))).decode()
+    for hostile in (f"<farandole:{pickled}>", f"<farandole:{pickled}:{'0' * 64}>"):
+        rows = [(float(number), hostile if number == 7 else "1") for number in range(16)]
+        frame = spark.createDataFrame(rows, "x double, text string")
+        labelled = frame.selectExpr("x", "cast(text AS int) AS label")
+        with pytest.raises(Exception, match="CAST_INVALID_INPUT") as caught:
+            farandole.train(
+                torch.nn.Linear(1, 1), labelled, loss="mse", num_workers=2, progress=False
+            )
+        assert hostile in str(caught.value)
+    assert not (tmp_path / "canary").exists()
+
+
 def killed_or_waiting() -> None:
     if farandole.current_world().rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -149,7 +208,7 @@ def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = BarrierTaskContext.get()
     list(batches)
     with BarrierRendezvous(context, "127.0.0.1", 30) as rendezvous:
-        store = rendezvous.open_store()
+        store = rendezvous.open_store(b"known to both of them", print)
         rank = context.partitionId()
         store.set(f"here/{rank}", str(rank))
         other = int(store.get(f"here/{1 - rank}"))

@@ -292,7 +292,7 @@ def test_workers_meet_while_they_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at its end only: one may be much slower, and one that gives up stops the others."""
     states: list[Any] = []
 
-    def gather(value: Any, size: int) -> list[Any]:
+    def gather(value: Any, world: World) -> list[Any]:
         if isinstance(value, caching._State):
             states.append(value)
             if len(states) == 2 and alone is False:

@@ -16,6 +16,7 @@ import farandole
 from farandole.errors import InputError
 from farandole.training import losses
 from farandole.training.metrics import Tally, merge, resolve
+from farandole.world import World
 
 
 def evaluated(loss: str, network: nn.Module, table: pd.DataFrame, metrics: Any) -> dict[str, float]:
@@ -92,13 +93,15 @@ def test_weights_count_in_metrics() -> None:
     output, target = torch.eye(3), torch.tensor([0, 1, 0])
     weights = torch.tensor([1.0, 2.0, 5.0])
     tally.add(16.0, 8.0, output, [target], weights)
-    row = tally.result("train", lambda values: values, 1)
+    row = tally.result("train", lambda values: values, World())
     assert row == {"train_loss": 2.0, "train_accuracy": 3 / 8}
 
 
 def test_no_rows_have_no_metrics() -> None:
     tally = Tally(resolve(["mae"], losses.resolve("mse")), "identity")
-    assert all(np.isnan(value) for value in tally.result("validation", lambda v: v, 1).values())
+    assert all(
+        np.isnan(value) for value in tally.result("validation", lambda v: v, World()).values()
+    )
 
 
 def test_what_a_metric_can_not_be() -> None:

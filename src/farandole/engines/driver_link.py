@@ -10,26 +10,24 @@ import os
 import pickle
 import queue
 import secrets
-import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing.connection import (
-    Client,
-    Connection,
-    Listener,
-    answer_challenge,
-    deliver_challenge,
-)
+from dataclasses import dataclass, field
 
 import cloudpickle
 
+from farandole.engines.authenticated_listener import AuthenticatedListener, listen
 from farandole.engines.base import MessageHandler
+from farandole.engines.channel import Channel, connect
 from farandole.engines.output import Output
 
-STOP, ABORT = b"stop", b"abort"
+STOP, ABORT, RECEIVED = b"stop", b"abort", b"received"
+_RECEIPT_WANTED = b"receipt?"
+"""From a worker, in the place of a message: tell when all before this has been handled."""
+_PURPOSE = b"driver link"
+_MOST_BYTES = 64 << 30
+"""Of a message: a local worker's result is one."""
 _END = object()
 
 
@@ -39,7 +37,7 @@ class Address:
 
     host: str
     port: int
-    secret: bytes
+    secret: bytes = field(repr=False)
 
 
 class DriverEndpoint:
@@ -49,41 +47,41 @@ class DriverEndpoint:
         self._handler = handler
         self._lock = threading.Lock()
         self._handling = threading.Lock()
-        self._accepted: list[Connection] = []
-        self._authenticated: list[Connection] = []
+        self._channels: list[Channel] = []
+        self._readers: list[threading.Thread] = []
         self._stopping = False
-        self._closed = False
-        self._secret = secrets.token_bytes(32)
-        self._listener = Listener((host, 0), backlog=1024)
-        self._host_port = str(self._listener.address[0]), int(self._listener.address[1])
-        self.address = Address(*self._host_port, self._secret)
+        self._socket = listen(host)
+        own_host, port = self._socket.getsockname()
+        self.address = Address(own_host, port, secrets.token_bytes(32))
         self.error: BaseException | None = None
         """What the handler raised first. The workers know nothing of it: the engine ends them."""
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-        self._readers: list[threading.Thread] = []
 
     def __enter__(self) -> DriverEndpoint:
-        self._accepting.start()
+        self._listener = AuthenticatedListener(
+            self._socket,
+            self.address.secret,
+            _PURPOSE,
+            limit=_MOST_BYTES,
+            on_channel=self._welcome,
+            on_stranger=_print_notice,
+        )
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._closed = True
         if kind is not None:
             self._send(ABORT)
-        self._wake_accept()
-        self._accepting.join(5)
         self._listener.close()
         for reader in self._readers:  # workers have closed their ends: read what is left
             reader.join(2 if kind is None else 0.2)
-        for connection in self._accepted:
-            _close(connection)
+        for channel in self._channels:
+            channel.close()
         for reader in self._readers:
             reader.join(2)
 
     @property
     def connected(self) -> int:
         """How many workers have reached the driver."""
-        return len(self._authenticated)
+        return len(self._channels)
 
     def request_stop(self) -> None:
         """Ask every worker, present and future, for an orderly end."""
@@ -92,54 +90,40 @@ class DriverEndpoint:
 
     def _send(self, data: bytes) -> None:
         with self._lock:
-            for connection in self._authenticated:
-                _try_to_send(connection, data)
+            for channel in self._channels:
+                _try_to_send(channel, data)
 
-    def _wake_accept(self) -> None:
-        """accept() notices a closed listener only when somebody connects."""
-        with suppress(OSError):
-            socket.create_connection(self._host_port, 2).close()
-
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                connection = self._listener.accept()
-            except OSError:
-                continue
-            self._accepted.append(connection)
-            reader = threading.Thread(target=self._read, args=(connection,), daemon=True)
-            self._readers.append(reader)
-            reader.start()
-
-    def _authenticate(self, connection: Connection) -> bool:
-        """Whether the other end knows the secret. One that keeps silent holds nobody up."""
-        try:
-            deliver_challenge(connection, self._secret)
-            answer_challenge(connection, self._secret)
-        except Exception:
-            _close(connection)
-            return False
+    def _welcome(self, channel: Channel) -> None:
         with self._lock:
-            self._authenticated.append(connection)
+            self._channels.append(channel)
             if self._stopping:
-                _try_to_send(connection, STOP)
-        return True
+                _try_to_send(channel, STOP)
+        reader = threading.Thread(target=self._read, args=(channel,), daemon=True)
+        self._readers.append(reader)
+        reader.start()
 
-    def _read(self, connection: Connection) -> None:
-        if not self._authenticate(connection):
-            return
+    def _read(self, channel: Channel) -> None:
         while True:
             try:
-                rank, message = pickle.loads(connection.recv_bytes())
+                data = channel.receive()
             except (EOFError, OSError):
                 return
-            except Exception:  # a message of a class that this side doesn't know
-                continue
-            with self._handling:  # handlers draw on the terminal: one at a time
-                try:
-                    self._handler(rank, message)
-                except BaseException as error:
-                    self.error = self.error or error
+            if data == _RECEIPT_WANTED:
+                with self._lock:
+                    _try_to_send(channel, RECEIVED)
+            else:
+                self._handle(data)
+
+    def _handle(self, data: bytes) -> None:
+        try:
+            rank, message = pickle.loads(data)
+        except Exception:  # a message of a class that this side doesn't know
+            return
+        with self._handling:  # handlers draw on the terminal: one at a time
+            try:
+                self._handler(rank, message)
+            except BaseException as error:
+                self.error = self.error or error
 
 
 def _exit() -> None:
@@ -166,6 +150,7 @@ class DriverLink:
         self._on_abort = on_abort
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self._receipts: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._closed = False
         self._sending = threading.Thread(
             target=self._send_all, args=(address, timeout), daemon=True
@@ -184,6 +169,14 @@ class DriverLink:
         if not self._closed:
             sent.wait(timeout)
 
+    def is_received(self, timeout: float = 5.0) -> bool:
+        """Wait until the driver has handled all that was told; False if it may not have."""
+        self.tell(_RECEIPT_WANTED)
+        try:
+            return not self._closed and self._receipts.get(timeout=timeout)
+        except queue.Empty:
+            return False
+
     def stop_requested(self) -> bool:
         """Whether the driver asked for an orderly end."""
         return self._stop.is_set()
@@ -199,63 +192,69 @@ class DriverLink:
         self._sending.join(timeout)
 
     def _send_all(self, address: Address | None, timeout: float) -> None:
-        connection = opened = _connect(address, timeout) if address else None
+        channel = opened = _connect(address, timeout) if address else None
         listening = threading.Thread(target=self._listen, args=(opened,), daemon=True)
         listening.start()
         while (message := self._queue.get()) is not _END:
             if isinstance(message, threading.Event):
                 message.set()
                 continue
-            if connection is not None and not _try_to_send(connection, _dumps(self._rank, message)):
-                connection = None
-            if connection is None:
-                _print_here(self._rank, message)
+            if channel is not None and not _try_to_send(channel, _dumps(self._rank, message)):
+                channel = None
+            if channel is None:
+                self._keep_here(message)
         if opened is not None:
-            _close(opened)
+            opened.close()
         listening.join()
 
-    def _listen(self, connection: Connection | None) -> None:
-        try:
-            while connection is not None:
-                if connection.recv_bytes() == ABORT:
-                    self._on_abort()
+    def _listen(self, channel: Channel | None) -> None:
+        while channel is not None:
+            try:
+                heard = channel.receive()
+            except (EOFError, OSError):
+                self._receipts.put(False)
+                return
+            if heard == RECEIVED:
+                self._receipts.put(True)
+            elif heard == ABORT:
+                self._on_abort()
+            else:
                 self._stop.set()
-        except (EOFError, OSError, TypeError):  # TypeError: closed by the sending thread meanwhile
-            return
+
+    def _keep_here(self, message: object) -> None:
+        """What a driver that can't be reached doesn't get: this worker's log has it at least."""
+        if message is _RECEIPT_WANTED:
+            self._receipts.put(False)
+        elif isinstance(message, Output) and sys.__stderr__ is not None:
+            sys.__stderr__.write(f"[rank {self._rank}] {message.text}\n")
 
 
-def _connect(address: Address, timeout: float) -> Connection | None:
+def _connect(address: Address, timeout: float) -> Channel | None:
     """Connect in time: a firewall that drops packets must not hold us up."""
+    place = address.host, address.port
     try:
-        socket.create_connection((address.host, address.port), timeout).close()
-        return Client((address.host, address.port), authkey=address.secret)
-    except Exception:  # unreachable, refused or gone: training goes on without it
+        return connect(place, address.secret, _PURPOSE, timeout=timeout, limit=_MOST_BYTES)
+    except OSError:  # unreachable, refused or gone: training goes on without it
         return None
 
 
-def _close(connection: Connection) -> None:
-    """Close what another thread may be reading: a mere close() would leave it waiting."""
-    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.shutdown(socket.SHUT_RDWR)
-    connection.close()
-
-
-def _print_here(rank: int, message: object) -> None:
-    if isinstance(message, Output) and sys.__stderr__ is not None:
-        sys.__stderr__.write(f"[rank {rank}] {message.text}\n")
+def _print_notice(text: str) -> None:
+    print(f"farandole: {text}", file=sys.stderr, flush=True)
 
 
 def _dumps(rank: int, message: object) -> bytes | None:
+    if message is _RECEIPT_WANTED:
+        return _RECEIPT_WANTED
     try:
         return bytes(cloudpickle.dumps((rank, message)))
     except Exception:  # telling never fails: what doesn't pickle is dropped
         return None
 
 
-def _try_to_send(connection: Connection, data: bytes | None) -> bool:
+def _try_to_send(channel: Channel, data: bytes | None) -> bool:
     try:
         if data is not None:
-            connection.send_bytes(data)
-    except (OSError, ValueError, EOFError):  # the other end has gone
+            channel.send(data)
+    except (OSError, ValueError):  # the other end has gone
         return False
     return True

@@ -1,18 +1,28 @@
-"""A worker's failure on its way to the driver."""
+"""A worker's failure on its way to the driver.
+
+Over the authenticated link it travels whole, with the pickled exception. Spark's error text may
+hold anything, a value of the user's data too, so what goes through it is JSON with a code that only
+who knows the run's secret can make. Nothing in a text is ever unpickled.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
+import json
 import pickle
 import re
 import traceback
-from dataclasses import dataclass
+import zlib
+from dataclasses import asdict, dataclass
 
 import cloudpickle
 
+from farandole.engines.error_text import ErrorText, without_cpp_frames
 from farandole.errors import FarandoleError, PeerLost, WorkerFailed
 
-_ENCODED = re.compile(r"<farandole:([A-Za-z0-9+/=]+)>")
+_ENCODED = re.compile(r"<farandole:([A-Za-z0-9+/=]+):([0-9a-f]{64})>")
 _LOST_PEER = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket closed|pair closure|timed out waiting"
     r"|failed to recv|connectfullmesh failed",
@@ -32,17 +42,20 @@ class Failure:
     exception: bytes | None
     lost_peer: bool
     """True when this worker only noticed that another one had gone."""
+    error: ErrorText | None = None
+    """The exception as text, for where no pickle may go."""
 
     @classmethod
     def of(cls, rank: int, error: BaseException) -> Failure:
         """Describe `error` so that no reference to its frames remains."""
         text = _shortened("".join(traceback.format_exception(error)))
         summary = _shortened(f"{type(error).__name__}: {error}")
-        return cls(rank, summary, text, _pickled(error), _lost_peer(error))
+        described = ErrorText.of(error, _shortened)
+        return cls(rank, summary, text, _pickled(error), _lost_peer(error), described)
 
     def to_error(self) -> Exception:
         """The exception to raise on the driver: ours as it is, a user's wrapped with its rank."""
-        cause = _unpickled(self.exception)
+        cause = _unpickled(self.exception) or (self.error.to_error() if self.error else None)
         if isinstance(cause, FarandoleError):
             cause.add_note(f"(raised on rank {self.rank})")
             return cause
@@ -50,20 +63,40 @@ class Failure:
         error.__cause__ = cause
         return error
 
-    def to_text(self) -> str:
-        """A text for an exception's message, from which `from_text` recovers the failure."""
-        return f"<farandole:{base64.b64encode(pickle.dumps(self)).decode()}>"
+    def to_text(self, secret: bytes) -> str:
+        """A text for an exception's message, from which `from_text` recovers all but the pickle."""
+        fields = {name: value for name, value in asdict(self).items() if name != "exception"}
+        body = base64.b64encode(zlib.compress(json.dumps(fields).encode()))
+        return f"<farandole:{body.decode()}:{_code(secret, body)}>"
 
     @staticmethod
-    def from_text(text: str) -> Failure | None:
-        """The first failure that some layer below has wrapped into `text`."""
-        found = _ENCODED.search(text)
-        return pickle.loads(base64.b64decode(found[1])) if found else None
+    def from_text(text: str, secret: bytes) -> Failure | None:
+        """The first failure in `text` that a worker of this run has written; all else is a text."""
+        for body, code in _ENCODED.findall(text):
+            if hmac.compare_digest(code, _code(secret, body.encode())):
+                fields = json.loads(zlib.decompress(base64.b64decode(body)))
+                error = fields.pop("error")
+                described = ErrorText(**error) if error else None
+                return Failure(exception=None, error=described, **fields)
+        return None
 
 
 def first_cause(failures: list[Failure]) -> Failure:
     """The failure to show: the first one that isn't merely the loss of a peer."""
     return min(enumerate(failures), key=lambda pair: (pair[1].lost_peer, pair[0]))[1]
+
+
+def without_failures(text: str) -> str:
+    """A text that is shown to a user after all, without what only `from_text` can read.
+
+    >>> without_failures("KeyError: 3 " + Failure(0, "", "", None, False).to_text(b"secret"))
+    'KeyError: 3'
+    """
+    return _ENCODED.sub("", text).rstrip()
+
+
+def _code(secret: bytes, body: bytes) -> str:
+    return hmac.new(secret, b"farandole failure " + body, hashlib.sha256).hexdigest()
 
 
 def _lost_peer(error: BaseException) -> bool:
@@ -77,6 +110,7 @@ def _lost_peer(error: BaseException) -> bool:
 
 
 def _shortened(text: str) -> str:
+    text = without_cpp_frames(text)
     if len(text) <= _MOST_BYTES:
         return text
     return f"{text[: _MOST_BYTES // 2]}\n[...]\n{text[-_MOST_BYTES // 2 :]}"
@@ -96,6 +130,8 @@ def _unpickled(data: bytes | None) -> Exception | None:
         return None
     try:
         error = pickle.loads(data)
+        if len(error.args) == 1 and isinstance(error.args[0], str):
+            error.args = (without_cpp_frames(error.args[0]),)
     except Exception:  # its class is unknown on this side
         return None
     return error if isinstance(error, Exception) else None

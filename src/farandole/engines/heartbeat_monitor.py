@@ -229,7 +229,9 @@ class _Connection:
             if len(self._data) < end + MAC_BYTES:
                 return True
             body, proof = self._data[LENGTH.size : end], self._data[end : end + MAC_BYTES]
-            if not hmac.compare_digest(proof, mac(self._key, self._frames.to_bytes(8, "big"), body)):
+            if not hmac.compare_digest(
+                proof, mac(self._key, self._frames.to_bytes(8, "big"), body)
+            ):
                 return False
             self._frames += 1
             self._data = self._data[end + MAC_BYTES :]

@@ -14,6 +14,7 @@ from typing import Any
 
 from farandole.arguments import check_integer
 from farandole.engines import fork_client
+from farandole.engines.authenticated_listener import listen
 from farandole.engines.base import DEFAULT_HEARTBEAT, JOIN_SECONDS, MessageHandler, Task
 from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.failure import Failure
@@ -29,7 +30,7 @@ from farandole.engines.local_worker import (
     start_worker,
 )
 from farandole.engines.process_exit import describe_exit
-from farandole.engines.rendezvous import LOOPBACK, listen
+from farandole.engines.rendezvous import LOOPBACK
 from farandole.engines.serialization import PickledTask, load_result
 from farandole.engines.verdict import verdict
 from farandole.engines.worker import Joined

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
 from farandole.engines.driver_link import Address, DriverLink
@@ -39,7 +39,7 @@ class WorkerSpec:
     driver: Address
     heartbeat: HeartbeatAddress
     store_port: int
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     path: Sequence[str]
     """sys.path of the driver."""
     threads: int
@@ -114,7 +114,7 @@ def main(listener: int | None, *, forked: bool = False) -> None:
     _exit_with_driver(stdin)
     if forked:
         apply_driver_settings(spec.environ, spec.path, spec.threads)
-    link = DriverLink(spec.rank, spec.driver)
+    link = DriverLink(spec.rank, spec.driver, timeout=spec.join_timeout)  # it carries the result
     with Heartbeat(spec.rank, spec.heartbeat, ends_with_driver=True):
         message = _run(spec, listener, link)
         link.tell(message)
@@ -131,9 +131,7 @@ def _run(spec: WorkerSpec, listener_fd: int | None, link: DriverLink) -> WorkerR
 
     torch.set_num_threads(spec.threads)
     listener = None if listener_fd is None else socket.socket(fileno=listener_fd)
-    rendezvous = LoopbackRendezvous(
-        spec.rank, spec.size, lambda: spec.store_port, listener, spec.join_timeout
-    )
+    rendezvous = LoopbackRendezvous(spec.size, lambda: spec.store_port, listener, spec.join_timeout)
     context = WorkerContext(
         rank=spec.rank,
         size=spec.size,
@@ -141,6 +139,7 @@ def _run(spec: WorkerSpec, listener_fd: int | None, link: DriverLink) -> WorkerR
         link=link,
         timeout=spec.timeout,
         join_timeout=spec.join_timeout,
+        secret=spec.driver.secret,
     )
     try:
         return WorkerResult(run_task(spec.task, iter(()), context))

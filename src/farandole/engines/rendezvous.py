@@ -1,8 +1,13 @@
-"""How workers find each other: one store, opened by rank 0 on a port that the system chose."""
+"""How workers find each other: one store, opened by rank 0 on a port that the system chose.
+
+The port is no secret: the store, and then each connection of the ring, asks for a proof that
+whoever is there knows the run's.
+"""
 
 from __future__ import annotations
 
 import gc
+import hmac
 import os
 import socket
 import struct
@@ -10,11 +15,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -22,31 +25,22 @@ import torch.distributed as dist
 # Before any ring: its default arguments are the ring of the moment, which they keep for ever. DDP
 # imports it in the middle of one, whose ports and threads a reused Spark worker would not lose.
 import torch.distributed.nn.functional
-from torch._C._distributed_c10d import Store, TCPStore
 
-from farandole.errors import WorkerMissing
+from farandole.engines.authenticated_listener import StrangerHandler
+from farandole.engines.channel import PROOF_BYTES, new_nonce
+from farandole.engines.store import AuthenticatedStore, connect_store, serve_store
+from farandole.errors import LaunchError, NotAuthentic, PeerLost, WorkerMissing
 
 LOOPBACK = "127.0.0.1"
 
 
-def listen(host: str) -> socket.socket:
-    """A listening socket on a free port of one interface.
-
-    Binding port 0 leaves no gap in which another process could take the port, and handing
-    the bound socket to the store keeps it from listening on every interface.
-    """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.bind((host, 0))
-    listener.listen(1024)
-    return listener
-
-
 @contextmanager
 def published_port(name: str, port: int) -> Iterator[None]:
-    """Tell workers of this host the store's port, under a name that only they know.
+    """Tell workers of this host the store's port, under a name that nobody else knows beforehand.
 
     An abstract socket needs no file and vanishes with the process. It takes microseconds, where
-    Spark's own barrier looks for news once a second.
+    Spark's own barrier looks for news once a second. Others can read the name in /proc once it is
+    there: all they can learn is the port.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(f"\0{name}")
@@ -86,40 +80,31 @@ def find_port(name: str, timeout: float) -> int:
 
 
 def open_store(
-    rank: int, size: int, host: str, port: int, listener: socket.socket | None, timeout: float
-) -> Store:
-    """Connect to the store of rank 0, which serves it from `listener`."""
-    options: dict[str, Any] = {"master_listen_fd": listener.detach()} if listener else {}
-    opening: Future[Store] = Future()
-
-    def connect() -> None:
-        try:
-            opening.set_result(
-                TCPStore(
-                    host,
-                    port,
-                    size,
-                    is_master=listener is not None,
-                    timeout=timedelta(seconds=timeout),
-                    wait_for_workers=False,
-                    **options,
-                )
-            )
-        except BaseException as error:
-            opening.set_exception(error)
-
-    # In a thread: torch waits without end for a server that listens but doesn't answer yet.
-    threading.Thread(target=connect, daemon=True).start()
+    address: tuple[str, int],
+    listener: socket.socket | None,
+    secret: bytes,
+    timeout: float,
+    on_stranger: StrangerHandler,
+) -> AuthenticatedStore:
+    """The store of rank 0, which serves it from `listener`."""
+    if listener is not None:
+        return serve_store(listener, secret, timeout, on_stranger)
     try:
-        return opening.result(timeout)
-    except (RuntimeError, FutureTimeout) as error:
+        return connect_store(address, secret, timeout)
+    except NotAuthentic as error:
+        raise LaunchError(
+            f"What answers at {address[0]}:{address[1]} is not rank 0 of this run: {error}."
+        ) from error
+    except ConnectionRefusedError as error:  # it listened before anybody knew where
+        raise PeerLost([0]) from error
+    except OSError as error:
         raise WorkerMissing([0], timeout) from error
 
 
 class Rendezvous(Protocol):
     """How one worker finds the others."""
 
-    def open_store(self) -> Store:
+    def open_store(self, secret: bytes, on_stranger: StrangerHandler) -> AuthenticatedStore:
         """The store that rank 0 serves; rank 0 itself has it without waiting for anybody."""
         ...
 
@@ -133,59 +118,93 @@ class LoopbackRendezvous:
 
     def __init__(
         self,
-        rank: int,
         size: int,
         find_port: Callable[[], int],
         listener: socket.socket | None,
         timeout: float,
     ) -> None:
-        self._rank = rank
         self._size = size
         self._find_port = find_port
         self._listener = listener
         self._timeout = timeout
 
-    def open_store(self) -> Store:
+    def open_store(self, secret: bytes, on_stranger: StrangerHandler) -> AuthenticatedStore:
         """The store of rank 0."""
-        port = self._find_port()
-        return open_store(self._rank, self._size, LOOPBACK, port, self._listener, self._timeout)
+        address = LOOPBACK, self._find_port()
+        return open_store(address, self._listener, secret, self._timeout, on_stranger)
 
     def addresses(self) -> list[str]:
         """Loopback for all."""
         return [LOOPBACK] * self._size
 
 
-def wait_for_all(store: Store, rank: int, size: int, timeout: float) -> None:
-    """Say that this rank has come, and wait for the others, by name."""
-    store.set(f"arrived/{rank}", "1")
+def wait_for_all(store: AuthenticatedStore, rank: int, size: int, timeout: float) -> list[bytes]:
+    """Say that this rank has come, and wait for the others, by name; gives a nonce of each rank."""
+    keys = [f"arrived/{other}" for other in range(size)]
+    store.set(keys[rank], new_nonce())
     try:
-        store.wait([f"arrived/{other}" for other in range(size)], timedelta(seconds=timeout))
+        store.wait(keys, timedelta(seconds=timeout))
+        return store.multi_get(keys)
     except RuntimeError as error:
-        missing = [other for other in range(size) if not _has(store, f"arrived/{other}")]
+        missing = [other for other in range(size) if not _has(store, keys[other])]
         raise WorkerMissing(missing or [0], timeout) from error
 
 
 @contextmanager
 def process_group(
-    store: Store, rank: int, addresses: Sequence[str], device: str, timeout: float
+    store: AuthenticatedStore,
+    rank: int,
+    addresses: Sequence[str],
+    device: str,
+    timeout: float,
+    secret: bytes,
+    nonces: Sequence[bytes],
 ) -> Iterator[None]:
-    """torch.distributed, initialised for the body of a `with`.
+    """torch.distributed, initialised for the body of a `with`; then the store is closed as well.
+
+    `nonces` are what `wait_for_all` gave.
 
     When the body fails, the group is left as it is: destroying it could wait for a peer, and
     every engine ends the process of a worker that failed.
     """
     size = len(addresses)
-    wait_for_all(store, rank, size, timeout)
     backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
     with _gloo_interface(rank, addresses):  # to the end: groups made later need it as well
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
         )
         # A worker with little to do must not go while peers still connect to it.
-        dist.all_reduce(torch.zeros(1))
+        check_peers(rank, nonces, secret)
         yield
         if dist.is_initialized():  # the user's own code may have destroyed it
             _destroy()
+        store.close()
+
+
+def check_peers(rank: int, nonces: Sequence[bytes], secret: bytes) -> None:
+    """Let each worker prove to each other one, over the ring itself, that it is who it should be.
+
+    gloo gives a rank's place to whoever is first to call at its port.
+    """
+
+    def proofs(pairs: Sequence[tuple[int, int]]) -> torch.Tensor:
+        texts = (b"peer %d %d " % pair + nonces[pair[1]] for pair in pairs)
+        found = b"".join(hmac.digest(secret, text, "sha256") for text in texts)
+        return torch.frombuffer(bytearray(found), dtype=torch.uint8)
+
+    ranks = range(len(nonces))
+    mine = proofs([(rank, other) for other in ranks])
+    theirs = torch.empty_like(mine)
+    dist.all_to_all_single(theirs, mine)
+    expected = proofs([(other, rank) for other in ranks])
+    right = (theirs == expected).view(-1, PROOF_BYTES).all(1)
+    if not bool(right.all()):
+        wrong = right.tolist().index(False)
+        raise NotAuthentic(
+            f"Somebody else has connected to rank {rank} in the place of rank {wrong}: it does not "
+            "know the secret of this run. Nothing was sent to it. Keep strangers off the network "
+            "of the workers."
+        )
 
 
 def _destroy() -> None:
@@ -243,7 +262,7 @@ def choose_device(local_rank: int, local_size: int) -> str:
     return "cpu"
 
 
-def _has(store: Store, key: str) -> bool:
+def _has(store: AuthenticatedStore, key: str) -> bool:
     try:
         return bool(store.check([key]))
     except RuntimeError:

@@ -100,7 +100,7 @@ class SparkEngine:
                     size=num_workers,
                     timeout=timeout,
                 )
-                translated = known or _translated(error, failures)
+                translated = known or _translated(error, failures, endpoint.address.secret)
                 raise translated from translated.__cause__  # and not from Spark's wall of text
         return _assembled(table, num_workers)
 
@@ -217,10 +217,10 @@ class _StartNotice:
 _BROKEN_TASK = re.compile(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)")
 
 
-def _translated(error: Exception, failures: list[Failure]) -> Exception:
+def _translated(error: Exception, failures: list[Failure], secret: bytes) -> Exception:
     """Our worker's own exception, where Spark's wall of text contains one."""
     text = str(error)
-    found = Failure.from_text(text)
+    found = Failure.from_text(text, secret)
     known = [*failures, found] if found else failures
     failure = first_cause(known) if known else None
     broken = _BROKEN_TASK.search(text)

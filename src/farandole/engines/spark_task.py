@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 import torch
-from torch._C._distributed_c10d import Store
 
+from farandole.engines.authenticated_listener import StrangerHandler, listen
 from farandole.engines.driver_link import Address, DriverLink
 from farandole.engines.heartbeat import Heartbeat, HeartbeatAddress
 from farandole.engines.rendezvous import (
@@ -27,11 +27,11 @@ from farandole.engines.rendezvous import (
     Rendezvous,
     find_port,
     interface_of,
-    listen,
     open_store,
     published_port,
 )
 from farandole.engines.serialization import PickledTask
+from farandole.engines.store import AuthenticatedStore
 from farandole.engines.worker import WorkerContext, WorkerFailure, run_task
 from farandole.errors import LaunchError
 
@@ -49,7 +49,7 @@ class BarrierSpec:
     driver: Address
     heartbeat: HeartbeatAddress
     run_name: str
-    """Secret and new for every run: under it workers of one host find each other."""
+    """New for every run: under it workers of one host find each other."""
     one_host: bool
     """Whether all workers share one network stack for certain: Spark's local mode."""
     timeout: float
@@ -94,6 +94,7 @@ def _run(
                 link=link,
                 timeout=spec.timeout,
                 join_timeout=spec.join_timeout,
+                secret=spec.driver.secret,
             )
             return run_task(spec.task, rows, worker)
     except WorkerFailure as error:
@@ -101,7 +102,9 @@ def _run(
     link.tell(failure)
     if failure.lost_peer:
         time.sleep(_CAUSE_SECONDS)
-    raise RuntimeError(f"{failure.summary} {failure.to_text()}")
+    # Spark shows this text in logs and pages: it is for people, if the driver has the rest already.
+    rest = "" if link.is_received() else f" {failure.to_text(spec.driver.secret)}"
+    raise RuntimeError(f"rank {rank}: {failure.summary}{rest}")
 
 
 @contextmanager
@@ -115,10 +118,10 @@ def _rendezvous(spec: BarrierSpec, context: Any, rank: int, size: int) -> Iterat
             listener = stack.enter_context(listen(LOOPBACK))
             port = listener.getsockname()[1]
             stack.enter_context(published_port(spec.run_name, port))
-            yield LoopbackRendezvous(rank, size, lambda: port, listener, spec.join_timeout)
+            yield LoopbackRendezvous(size, lambda: port, listener, spec.join_timeout)
         else:
             find = partial(find_port, spec.run_name, spec.join_timeout)
-            yield LoopbackRendezvous(rank, size, find, None, spec.join_timeout)
+            yield LoopbackRendezvous(size, find, None, spec.join_timeout)
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -137,7 +140,6 @@ class BarrierRendezvous:
         self._context = context
         self._rank = int(context.partitionId())
         self._timeout = timeout
-        self._size = len(context.getTaskInfos())
         seen = context.getTaskInfos()[self._rank].address.rsplit(":", 1)[0]
         self._address = own_address(seen, driver)
         self._listener = listen(self._address) if self._rank == 0 else None
@@ -154,14 +156,14 @@ class BarrierRendezvous:
         if self._listener is not None:
             self._listener.close()
 
-    def open_store(self) -> Store:
+    def open_store(self, secret: bytes, on_stranger: StrangerHandler) -> AuthenticatedStore:
         """The store of rank 0, at the address that it gave."""
         if self._listener is not None:
             host, port = self._address, self._port
         else:
             _, host, text = self._gathered()[0].split(" ")
             port = int(text)
-        return open_store(self._rank, self._size, host, port, self._listener, self._timeout)
+        return open_store((host, port), self._listener, secret, self._timeout, on_stranger)
 
     def addresses(self) -> list[str]:
         """The address of every rank."""

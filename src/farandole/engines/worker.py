@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 import pyarrow as pa
 
 from farandole.engines.failure import Failure
-from farandole.engines.output import output_to
+from farandole.engines.output import Output, output_to
 from farandole.engines.preemption import PreemptibleLink, Preemption
 from farandole.engines.rendezvous import Rendezvous, choose_device, process_group, wait_for_all
 from farandole.engines.serialization import PickledTask, dump_result
@@ -42,6 +43,8 @@ class WorkerContext:
     """Seconds in a collective."""
     join_timeout: float
     """Seconds until all have loaded their rows."""
+    secret: bytes = field(repr=False)
+    """Of this run: what workers and driver know, and nobody else."""
 
 
 def run_task(
@@ -61,20 +64,21 @@ def _load_and_work(
 ) -> bytes:
     task = pickled.load()
     rank, rendezvous = context.rank, context.rendezvous
+    open_store = partial(rendezvous.open_store, context.secret, partial(_tell_notice, context.link))
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
-    store = rendezvous.open_store() if rank == 0 else None
+    store = open_store() if rank == 0 else None
     state = task.load(rank, context.size, batches)
     loaded = time.perf_counter()
     addresses = rendezvous.addresses()
     here = [other for other, address in enumerate(addresses) if address == addresses[rank]]
     device = choose_device(here.index(rank), len(here))
-    store = store or rendezvous.open_store()
-    wait_for_all(store, rank, context.size, context.join_timeout)
+    store = store or open_store()
+    nonces = wait_for_all(store, rank, context.size, context.join_timeout)
     store.set_timeout(timedelta(seconds=context.timeout))
     with (
         Preemption(task.stoppable) as preemption,
-        process_group(store, rank, addresses, device, context.timeout),
+        process_group(store, rank, addresses, device, context.timeout, context.secret, nonces),
     ):
         context.link.tell(Joined())
         world = World(
@@ -85,6 +89,7 @@ def _load_and_work(
             addresses=tuple(addresses),
             device=device,
             timeout=context.timeout,
+            secret=context.secret,
             link=PreemptibleLink(context.link, preemption),
             seconds={"read": loaded - start, "ring-up": time.perf_counter() - loaded},
         )
@@ -93,3 +98,7 @@ def _load_and_work(
         # They may hold the group (a method of an object that has a DDP module): before it ends.
         del task, state
     return payload
+
+
+def _tell_notice(link: Link, text: str) -> None:
+    link.tell(Output("stderr", f"farandole: {text}"))

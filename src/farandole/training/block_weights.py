@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from farandole.data import Array, Columns, Shard
-from farandole.training.collectives import gather_objects
+from farandole.parallel import gather_objects
 from farandole.world import World
 
 _PARTITION_BITS = 33
@@ -25,7 +25,7 @@ _WEIGHT = "__farandole_block_weight"
 def add_block_weights(shard: Shard, columns: Columns, block_size: int, world: World) -> Columns:
     """Add a column of weights to the shard; gives the columns with it."""
     mine = Counter(dict(zip(*_counted(shard.keys >> _PARTITION_BITS), strict=True)))
-    sizes = sum(gather_objects(mine, world.size), Counter[int]())
+    sizes = sum(gather_objects(mine, world), Counter[int]())
     shard.columns[_WEIGHT] = torch.from_numpy(row_weights(shard.keys, sizes, block_size))
     return replace(columns, weight=_WEIGHT)
 

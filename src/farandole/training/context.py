@@ -77,7 +77,7 @@ class TrainingContext:
 
     def history_columns(self, prefix: str, tally: Tally) -> dict[str, float]:
         """Loss and metrics over all workers, as columns of the history."""
-        return tally.result(prefix, self.sync.reduce_sums, self.world.size)
+        return tally.result(prefix, self.sync.reduce_sums, self.world)
 
     def set_training_mode(self) -> None:
         """Put the network into training mode, except for frozen layers."""

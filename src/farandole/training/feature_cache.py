@@ -21,10 +21,9 @@ from torch import nn
 from farandole.artifact import Signature
 from farandole.data import MappedArray, Shard, chunk_rows, scratch_folder
 from farandole.networks import PROBE_ROWS, BatchSizing
-from farandole.parallel import broadcast_state
+from farandole.parallel import broadcast_state, gather_objects
 from farandole.training import events
 from farandole.training.batches import Batcher
-from farandole.training.collectives import gather_objects
 from farandole.training.context import Clock
 from farandole.training.job import TrainingJob
 from farandole.training.passes import NetworkPasses
@@ -104,7 +103,7 @@ class FrozenPart:
     def _agree_on_split_point(self) -> SplitPoint | None:
         """The first one that is possible on all workers."""
         found = split_points(self.whole.network, self.whole.frozen)
-        votes = gather_objects([self._is_possible(point) for point in found], self.world.size)
+        votes = gather_objects([self._is_possible(point) for point in found], self.world)
         agreed = [all(vote) for vote in zip(*votes, strict=True)]
         return found[agreed.index(True)] if any(agreed) else None
 
@@ -142,13 +141,13 @@ class FrozenPart:
         self._shard.mapped_arrays.append(mapped)
         work, states = self._write_features(mapped, point), [_State.WORKING]
         while _State.WORKING in states and _State.GAVE_UP not in states:
-            states = gather_objects(_advance(work), self.world.size)
+            states = gather_objects(_advance(work), self.world)
         mine = None
         if set(states) == {_State.DONE}:
             with suppress(OSError):
                 mine = mapped.tensor()
         facts = None if mine is None else (len(mine), mine.shape[1:], mine.dtype)
-        votes = gather_objects(facts, self.world.size)
+        votes = gather_objects(facts, self.world)
         kinds = {vote[1:] for vote in votes if vote is not None and vote[0]}
         if mine is None or None in votes or len(kinds) != 1:
             self._shard.mapped_arrays.remove(mapped)

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from farandole.errors import InputError
-from farandole.training.collectives import gather_objects
+from farandole.parallel import gather_objects
 from farandole.training.losses import Loss, align
+from farandole.world import World
 
 Update = Callable[[torch.Tensor, torch.Tensor, str], torch.Tensor]
 """(output, target, head) -> one number a row."""
@@ -132,7 +133,7 @@ class Tally:
             self._objects[name] = metric if merged is None else merged
 
     def result(
-        self, prefix: str, reduce_sums: Callable[[torch.Tensor], torch.Tensor], size: int
+        self, prefix: str, reduce_sums: Callable[[torch.Tensor], torch.Tensor], world: World
     ) -> dict[str, float]:
         """The values over all workers, as columns of the history."""
         mine = torch.tensor([self._loss, self._weight, *self._totals], dtype=torch.float64)
@@ -142,7 +143,7 @@ class Tally:
         for name, total in zip(self._sums, sums, strict=True):
             row[f"{prefix}_{name}"] = total / weight if weight else nan
         for name, metric in self._objects.items():
-            row |= _numbered(f"{prefix}_{name}", _merged(metric, size).compute())
+            row |= _numbered(f"{prefix}_{name}", _merged(metric, world).compute())
         return row
 
 
@@ -195,10 +196,10 @@ def _is_object(metric: Any) -> bool:
     return hasattr(metric, "compute")
 
 
-def _merged(metric: Any, size: int) -> Any:
-    if size == 1:
+def _merged(metric: Any, world: World) -> Any:
+    if world.size == 1:
         return metric
-    gathered = gather_objects(metric if metric.update_called else None, size)
+    gathered = gather_objects(metric if metric.update_called else None, world)
     return merge([part for part in gathered if part is not None]) or metric
 
 

@@ -16,12 +16,11 @@ from farandole.artifact import Signature, probe_signature
 from farandole.data import Columns, Shard
 from farandole.errors import InputError
 from farandole.networks import dtype_name, evaluation_mode, floating_dtype, varying_advice
-from farandole.parallel import convert_sync_batch_norm
+from farandole.parallel import convert_sync_batch_norm, gather_objects
 from farandole.ragged import Ragged
 from farandole.training import events, losses
 from farandole.training.batches import Batch, Batcher
 from farandole.training.block_weights import add_block_weights
-from farandole.training.collectives import gather_objects
 from farandole.training.freezing import Frozen
 from farandole.training.job import TrainingJob
 from farandole.training.losses import Loss
@@ -62,7 +61,7 @@ class Trainable:
 def check(job: TrainingJob, world: World, shard: Shard) -> Trainable:
     """Raise, on all workers alike, if rows, network and loss don't fit each other."""
     recipe, columns, loss = job.recipe, job.columns, losses.resolve(job.recipe.loss)
-    reports = gather_objects(RowReport.of(shard), world.size)
+    reports = gather_objects(RowReport.of(shard), world)
     report = merge_reports(reports, varying_advice(job.network))
     network = job.network.to(world.device)
     signature, widths = find_signature(network, columns, report, loss)
@@ -176,7 +175,7 @@ def _class_weights(recipe: Recipe, signature: Signature, report: RowReport) -> l
 
 
 def _raise_for_labels(mine: LabelReport, signature: Signature, world: World) -> None:
-    reports = gather_objects(mine, world.size)
+    reports = gather_objects(mine, world)
     raise_for([bad for report in reports for bad in report.problems])
     classes = set().union(*(report.classes for report in reports))
     if signature.is_classifier and len(classes) == 1:

@@ -27,6 +27,10 @@ class TracedStage(PipelineStage):
         with span(FORWARD, str(Action(FORWARD, fwd_chunk_id))):
             return super().forward_one_chunk(fwd_chunk_id, *args, **options)
 
+    def _recv_meta(self, src_stage: int) -> Any:
+        """Never: shapes are given, and torch would unpickle whatever comes."""
+        raise AssertionError("a stage of a pipeline was asked for shapes that are known")
+
     def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **options: Any) -> Any:
         """Go back, unless nobody wants gradients."""
         if not self.has_backward:

@@ -24,6 +24,7 @@ from farandole.parallel.base import (
     broadcast_state,
     trainable,
 )
+from farandole.parallel.objects import gather_objects
 from farandole.parallel.server.client import LocalClient, RemoteClient
 from farandole.parallel.server.messages import LEAVE, PULL, PUSH, TICK, StopFlags
 from farandole.parallel.server.server import ParameterStore, ServerThreads
@@ -138,14 +139,13 @@ class Asynchronous(Synchronizer):
         if self.world.size == 1:
             return reason
         has_diverged = self._has_diverged and reason is not None
-        answers: list[tuple[str | None, bool]] = [(None, False)] * self.world.size
         with self._raising_own_error():
             for client in self._clients:
                 client.request(LEAVE, StopFlags(diverged=has_diverged))
             if self._is_started and self._store is not None:
                 # Not with the others: there it would not notice a failure of its own threads.
                 self._store.staleness.wait_for_all()
-            dist.all_gather_object(answers, (reason, has_diverged))
+            answers = gather_objects((reason, has_diverged), self.world)
         answers.sort(key=lambda answer: not answer[1])
         return next((found for found, _ in answers if found is not None), None)
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import combinations
 from pathlib import Path
@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from farandole.errors import PeerLost
+from farandole.parallel.objects import gather_objects
 from farandole.parallel.shared_memory.host_barrier import HostBarrier, receive_file
 from farandole.parallel.shared_memory.summation import SharedMemorySummation
 from farandole.world import World
@@ -40,8 +41,8 @@ def join_host(world: World) -> SharedMemorySummation | None:
     All workers have to call this. Those of the same address are on one host.
     """
     listener = _listen()
-    addresses: list[ListenerAddress | None] = [None] * world.size
-    dist.all_gather_object(addresses, None if listener is None else listener.address)
+    mine = None if listener is None else listener.address
+    addresses: list[ListenerAddress | None] = gather_objects(mine, world)
     if listener is None:
         return None
     with closing(listener):
@@ -139,7 +140,7 @@ class ListenerAddress:
     """Where a worker listens, and the secret that it asks for."""
 
     path: str
-    secret: bytes
+    secret: bytes = field(repr=False)
 
 
 class HostListener:
