@@ -21,6 +21,7 @@ EXAMPLES: list[errors.FarandoleError] = [
     errors.TrainingDiverged("x"),
     errors.ArtifactError("x"),
     errors.CheckpointError("x"),
+    errors.ScratchError("x"),
     errors.MissingPackage("pyspark", "spark"),
 ]
 

@@ -13,6 +13,7 @@ FarandoleError
 ├── TrainingDiverged (ArithmeticError) the loss became NaN or infinite
 ├── ArtifactError (ValueError)        a saved network that can't be written or read
 ├── CheckpointError (ValueError)      a checkpoint that can't be written, or can't be gone on from
+├── ScratchError (OSError)            no room on the disk for rows, or too many open files
 └── MissingPackage (ImportError)      an optional package is needed for what was asked
 
 Each one survives pickling, because most of them are born in another process.
@@ -142,6 +143,10 @@ class ArtifactError(FarandoleError, ValueError):
 
 class CheckpointError(FarandoleError, ValueError):
     """A checkpoint that can't be written, or that this training can't go on from."""
+
+
+class ScratchError(FarandoleError, OSError):
+    """Rows can't be kept on disk: it is full, or too many files are open."""
 
 
 class MissingPackage(FarandoleError, ImportError):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pyspark.ml.linalg import DenseVector, SparseVector, Vector, Vectors, VectorUDT
 
 from farandole.data.columns import BadColumn, not_finite, rows_at_once, to_numpy, too_large
-from farandole.data.shards import KEY, Storage, write_shard
+from farandole.data.schema import KEY
+from farandole.data.shard_writer import Storage, write_shard
 
 BIG = 2**53 + 1  # the first integer that a float64 can't hold
 VECTOR = pa.struct(

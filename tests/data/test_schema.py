@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from tests.data.test_image_decoding import SPARK_IMAGE
 
-from farandole.data import Columns
+from farandole.data import Columns, schema
 from farandole.data.schema import check_type
 from farandole.errors import InputError
 
@@ -34,6 +37,22 @@ def test_a_type_without_tensors_comes_with_advice(kind: pa.DataType, advice: str
     with pytest.raises(InputError, match=advice) as caught:
         check_type("city", kind)
     assert "'city'" in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["features", "labels", "weight"])
+@pytest.mark.parametrize("name", ["__farandole_key", "__FARANDOLE_Block_Weight"])
+def test_names_of_columns_that_are_added_are_refused(part: str, name: str) -> None:
+    parts = {"features": ("x",), part: name if part == "weight" else (name,)}
+    with pytest.raises(InputError, match=f"Column '{name}': .* '__farandole_' are kept .* Rename"):
+        Columns(**parts).check(pa.schema({name: pa.float32(), "x": pa.float32()}))
+
+
+def test_all_names_that_are_added_begin_alike() -> None:
+    """Each string of the source that looks like one, but for what begins otherwise on purpose."""
+    source = Path(schema.__file__).parent.parent
+    found = re.findall(r'"(__farandole\w*)"', "".join(f.read_text() for f in source.rglob("*.py")))
+    assert len(found) >= 5
+    assert all(name.startswith(schema.RESERVED) for name in found)
 
 
 NUMBERS = pa.list_(pa.float32())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from farandole.data.order import VIRTUAL_SHARDS, block_of, owned_by, stripe_of
-from farandole.data.shards import KEY
+from farandole.data.schema import KEY
 from farandole.data.source import ParquetSource, TableSource, local_source
 from farandole.errors import InputError
 
@@ -27,19 +29,21 @@ def parquet_folder(folder: Path) -> Path:
     return folder
 
 
-def sources(folder: Path, *, shuffle: bool) -> dict[str, Any]:
+@contextmanager
+def sources(folder: Path, *, shuffle: bool) -> Iterator[dict[str, Any]]:
     parquet_folder(folder)
     table = local_source(TABLE, shuffle=shuffle)
     assert isinstance(table, TableSource)
     file = folder.parent / f"{folder.name}.parquet"
     pq.write_table(TABLE, file, row_group_size=50)
-    return {
-        "pandas": local_source(TABLE.to_pandas(), shuffle=shuffle),
-        "table": table,
-        "mapped": table.mapped(str(folder.parent / f"{folder.name}.arrow")),
-        "parquet file": local_source(file, shuffle=shuffle),
-        "parquet folder": local_source(str(folder), shuffle=shuffle),
-    }
+    with table.mapped() as mapped:
+        yield {
+            "pandas": local_source(TABLE.to_pandas(), shuffle=shuffle),
+            "table": table,
+            "mapped": mapped,
+            "parquet file": local_source(file, shuffle=shuffle),
+            "parquet folder": local_source(str(folder), shuffle=shuffle),
+        }
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -50,17 +54,18 @@ def test_workers_read_disjoint_parts_that_make_up_the_whole(
     folder = tmp_path / "data"
     folder.mkdir()
     shard_of = (lambda keys: block_of(keys, ROWS)) if shuffle else stripe_of
-    for name, source in sources(folder, shuffle=shuffle).items():
-        seen: list[int] = []
-        for rank in range(size):
-            batches = list(source.batches(rank, size, ("half", "id"), iter(())))
-            part = pa.Table.from_batches(batches).to_pandas()
-            assert part[KEY].tolist() == part["id"].tolist(), name
-            assert set(shard_of(part[KEY].to_numpy())) <= set(owned_by(rank, size)), name
-            assert (part["half"] * 2 == part["id"]).all(), name
-            seen += part["id"].tolist()
-        assert sorted(seen) == list(range(ROWS)), name
-        assert source.count() == ROWS
+    with sources(folder, shuffle=shuffle) as found:
+        for name, source in found.items():
+            seen: list[int] = []
+            for rank in range(size):
+                batches = list(source.batches(rank, size, ("half", "id"), iter(())))
+                part = pa.Table.from_batches(batches).to_pandas()
+                assert part[KEY].tolist() == part["id"].tolist(), name
+                assert set(shard_of(part[KEY].to_numpy())) <= set(owned_by(rank, size)), name
+                assert (part["half"] * 2 == part["id"]).all(), name
+                seen += part["id"].tolist()
+            assert sorted(seen) == list(range(ROWS)), name
+            assert source.count() == ROWS
 
 
 def test_a_worker_reads_only_the_row_groups_of_its_block(

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 from pyspark.ml.linalg import DenseVector, SparseVector, VectorUDT
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from tests.spark.recorder import Recorder, recorded
 from tests.spark.samples import classes, frame
 from torch import nn
 
-from farandole.data.schema import Columns
-from farandole.data.shards import KEY
+from farandole.data.schema import KEY, Columns
 from farandole.data.source import placed_rows
+from farandole.errors import InputError
 from farandole.spark import TorchEstimator, TorchModel
 
 if TYPE_CHECKING:
@@ -192,3 +193,15 @@ def test_rows_are_placed_by_their_content(spark: SparkSession) -> None:
     shares = [sum(place == number for _, place in first) for number in (0, 1)]
     assert sum(shares) == 300
     assert min(shares) > 100
+
+
+@pytest.mark.parametrize("name", ["__farandole_key", "__Farandole_Prediction"])
+def test_names_of_columns_that_are_added_are_refused(spark: SparkSession, name: str) -> None:
+    rows = frame(spark).withColumnRenamed("features", name)
+    estimator = TorchEstimator(module=nn.Linear(4, 3), maxIter=1, numWorkers=1)
+    with pytest.raises(InputError, match=f"Column '{name}': .* Rename or drop it"):
+        estimator.setFeaturesCol(name).fit(rows)
+    model = estimator.setFeaturesCol("features").fit(frame(spark))
+    unused = frame(spark).withColumn(name, F.lit(1))
+    with pytest.raises(InputError, match=f"Column '{name}': .* Rename or drop it"):
+        model.transform(unused)

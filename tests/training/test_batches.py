@@ -6,7 +6,8 @@ import torch
 
 from farandole.artifact import Signature
 from farandole.data import Columns
-from farandole.data.shards import KEY, Storage, write_shard
+from farandole.data.schema import KEY
+from farandole.data.shard_writer import Storage, write_shard
 from farandole.ragged import Ragged
 from farandole.training import losses
 from farandole.training.batches import Batcher

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -238,9 +237,8 @@ def _read_locally(
     if workers == 1:
         return InlineEngine(), source
     if isinstance(source, TableSource):
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
         narrow = TableSource(source.table.select(list(columns.names)), source.placement)
-        source = narrow.mapped(os.path.join(folder, "table.arrow"))
+        source = stack.enter_context(narrow.mapped())
     return engine, source
 
 

@@ -24,7 +24,14 @@ import torch
 import torch.distributed as dist
 
 from farandole import _spark
-from farandole.data import ParquetSource, TableSource, local_source
+from farandole.data import (
+    ParquetSource,
+    TableSource,
+    local_source,
+    read_table,
+    table_file,
+    write_table,
+)
 from farandole.engines import Engine, SparkEngine
 from farandole.world import World
 
@@ -71,7 +78,7 @@ class SharedTable:
         if self.parquet:
             return ParquetSource(self.path).table()
         path = _spark.distributed_path(self.path) if self.distributed else self.path
-        return pa.ipc.open_file(pa.memory_map(path)).read_all()
+        return read_table(path)
 
 
 def share_table(data: Any, engine: Engine, stack: ExitStack) -> SharedTable | None:
@@ -87,10 +94,7 @@ def share_table(data: Any, engine: Engine, stack: ExitStack) -> SharedTable | No
         path = _write_named_by_content(source)
         _spark.distribute(engine.session, path)
         return SharedTable(os.path.basename(path), distributed=True)
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="farandole-"))
-    path = os.path.join(folder, "rows.arrow")
-    source.mapped(path)
-    return SharedTable(path)
+    return SharedTable(stack.enter_context(table_file(source.table)))
 
 
 def _workers_see_local_files(session: Any) -> bool:
@@ -105,7 +109,7 @@ def _write_named_by_content(source: TableSource) -> str:
     """
     folder = _process_folder()
     path = os.path.join(folder, "rows.arrow")
-    source.mapped(path)
+    write_table(source.table, path)
     with open(path, "rb") as file:
         name = hashlib.file_digest(file, "sha256").hexdigest()
     named = os.path.join(folder, f"farandole-{name}.arrow")

@@ -1,5 +1,6 @@
 """From columns to tensors: sources, shards, order and batches."""
 
+from farandole.data.arrow_file import read_table, table_file, write_table
 from farandole.data.chunking import RowSizes, chunk_rows
 from farandole.data.columns import (
     BadColumn,
@@ -12,13 +13,22 @@ from farandole.data.columns import (
 from farandole.data.image_decoding import decode_image
 from farandole.data.image_files import EMPTY_FILE, ImageFileReader
 from farandole.data.loader import Loader, Rows, train_validation_split
-from farandole.data.mapped_array import MappedArray, RaggedColumn, scratch_folder
+from farandole.data.mapped_array import MappedArray, RaggedColumn
 from farandole.data.order import VIRTUAL_SHARDS, Array, positions_among_used
 from farandole.data.pandas_to_arrow import ARROW_ERRORS, array_from_series, table_from_pandas
 from farandole.data.parquet import row_groups
 from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once, to_ragged
-from farandole.data.schema import Columns, check_type, is_image, is_list, is_vector
-from farandole.data.shards import Shard, Storage, write_shard
+from farandole.data.schema import (
+    Columns,
+    check_type,
+    is_image,
+    is_list,
+    is_vector,
+    refuse_reserved,
+)
+from farandole.data.scratch import scratch_folder
+from farandole.data.shard_writer import Storage, write_shard
+from farandole.data.shards import Shard
 from farandole.data.source import (
     ParquetSource,
     Placement,
@@ -65,13 +75,17 @@ __all__ = [
     "positions_among_used",
     "quote_name",
     "ragged_rows_at_once",
+    "read_table",
+    "refuse_reserved",
     "row_groups",
     "rows_at_once",
     "scratch_folder",
     "stream_source",
+    "table_file",
     "table_from_pandas",
     "to_numpy",
     "to_ragged",
     "train_validation_split",
     "write_shard",
+    "write_table",
 ]

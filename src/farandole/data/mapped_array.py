@@ -1,14 +1,11 @@
-"""Growing arrays on disk, which come back as tensors over the memory-mapped files.
+"""Growing arrays in scratch files, which come back as tensors over the memory-mapped files.
 
-Files are unlinked as soon as they are open, so that nothing can be left behind, not even
-by a process that is killed.
+They grow by writing, never by touching a mapped page: on a full disk that would kill the process.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
@@ -17,6 +14,7 @@ import numpy as np
 import torch
 
 from farandole.data.ragged_columns import RaggedArray
+from farandole.data.scratch import scratch_file
 from farandole.ragged import Ragged
 
 Array = np.ndarray[Any, Any]
@@ -26,7 +24,7 @@ class MappedArray:
     """One growing array in a file."""
 
     def __init__(self, folder: str) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        self._file = scratch_file(folder)
         self.dtype: np.dtype[Any] | None = None
         self.shape: tuple[int, ...] = ()
         self.rows = 0
@@ -39,16 +37,22 @@ class MappedArray:
     def append(self, array: Array) -> None:
         """Add rows at the end."""
         self.dtype, self.shape = array.dtype, array.shape[1:]
-        _write_all(self._file, np.ascontiguousarray(array))
         self.rows += len(array)
+        _write_all(self._file, np.ascontiguousarray(array))
+
+    @property
+    def nbytes(self) -> int:
+        """How much there was to write."""
+        size = 0 if self.dtype is None else self.dtype.itemsize
+        return self.rows * int(np.prod(self.shape, dtype=np.int64)) * size
 
     def tensor(self) -> torch.Tensor:
         """All rows as one tensor over the mapped file."""
         dtype = self.dtype or np.dtype("float32")
-        size = self.rows * int(np.prod(self.shape, dtype=np.int64)) * dtype.itemsize
-        if size == 0:
+        if self.nbytes == 0:
             return torch.from_numpy(np.empty((self.rows, *self.shape), dtype))
-        self._map = mmap.mmap(self._file.fileno(), size)
+        self._map = mmap.mmap(self._file.fileno(), self.nbytes)
+        self._file.close()  # the mapping has a file handle of its own: one a column is enough
         if hasattr(mmap, "MADV_RANDOM"):  # no read-ahead: rows are visited in random order
             self._map.madvise(mmap.MADV_RANDOM)
         array = np.frombuffer(self._map, dtype).reshape(self.rows, *self.shape)
@@ -87,6 +91,11 @@ class MappedRaggedArray:
         elif not self._known:
             self._values.append(np.empty(0, rows.values.dtype))
 
+    @property
+    def nbytes(self) -> int:
+        """How much there was to write."""
+        return self._values.nbytes + self._sizes.nbytes + self._starts.nbytes
+
     def tensor(self) -> RaggedColumn:
         """All rows over the mapped files."""
         sizes = self._sizes.tensor().reshape(-1, self._axes).long()
@@ -101,14 +110,6 @@ class MappedRaggedArray:
         """Close the files."""
         for array in (self._values, self._sizes, self._starts):
             array.close()
-
-
-def scratch_folder() -> str:
-    """Where shards live: Spark's own scratch disk on an executor, else the temporary folder."""
-    for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
-        if folder and os.access(folder, os.W_OK):
-            return folder
-    return tempfile.gettempdir()
 
 
 def mapped_bytes() -> int:

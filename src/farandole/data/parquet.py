@@ -11,7 +11,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import LocalFileSystem
 
-_FILE_BUFFER = 1 << 20
+_LOCAL_BUFFER, _REMOTE_BUFFER = 1 << 20, 8 << 20
+_MOST_AT_ONCE = 64 << 20
+"""A row group of an object store that is larger than this isn't fetched as a whole."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class RowGroup:
         schema: pa.Schema,
         columns: Sequence[str],
         most_rows: int,
-        most_bytes: int | None = None,
+        most_bytes: int,
         *,
         use_threads: bool = False,
     ) -> Iterator[pa.RecordBatch]:
@@ -42,49 +44,68 @@ class RowGroup:
             schema: of the data set; columns get its types, and nulls where this file has none.
             columns: those to read.
             most_rows: of a batch.
-            most_bytes: of a batch, about; None: as many as the rows have.
+            most_bytes: of a batch, about.
             use_threads: whether to decode columns side by side.
         """
         keys = ds.get_partition_keys(self.fragment.partition_expression)
-        is_local = isinstance(self.fragment.filesystem, LocalFileSystem)
         with self.fragment.open() as source:
-            file = pq.ParquetFile(
-                source,
-                metadata=self.fragment.metadata,
-                buffer_size=_FILE_BUFFER if is_local else 0,
-                pre_buffer=not is_local,  # of object stores, large parts are better read at once
-            )
+            file = pq.ParquetFile(source, metadata=self.fragment.metadata, **self._buffering())
             own = [name for name in columns if name in file.schema_arrow.names]
-            rows = most_rows
-            if most_bytes is not None:
-                rows = self._rows_at_once(file, own, most_rows, most_bytes)
+            rows = self._rows_at_once(file, own, most_rows, most_bytes)
             for batch in file.iter_batches(
                 rows, row_groups=[self.number], columns=own, use_threads=use_threads
             ):
                 yield _conformed(batch, schema, columns, keys)
 
+    def _buffering(self) -> dict[str, Any]:
+        """Of object stores large parts are better read at once, unless they are too large."""
+        about = self.fragment.metadata.row_group(self.number)
+        parts = (about.column(number) for number in range(about.num_columns))
+        size = sum(part.total_compressed_size for part in parts)
+        if isinstance(self.fragment.filesystem, LocalFileSystem):
+            return {"buffer_size": _LOCAL_BUFFER, "pre_buffer": False}
+        if size > _MOST_AT_ONCE:
+            return {"buffer_size": _REMOTE_BUFFER, "pre_buffer": False}
+        return {"pre_buffer": True}
+
     def _rows_at_once(
         self, file: pq.ParquetFile, columns: list[str], most_rows: int, most_bytes: int
     ) -> int:
-        """How many rows to read at once, judged by the footer and by a few of them.
+        """How many rows to read at once, judged by their types, else by the footer and a few rows.
 
         Of values that repeat the footer tells next to nothing, of rows that grow the first ones.
         """
-        about = file.metadata.row_group(self.number)
-        parts = [about.column(number) for number in range(about.num_columns)]
-        size = sum(
+        widths = [_width(file.schema_arrow.field(name).type) for name in columns]
+        widest = sum(width for width in widths if width is not None)
+        if None in widths:
+            first = next(file.iter_batches(16, row_groups=[self.number], columns=columns), None)
+            seen = first.nbytes / first.num_rows if first is not None and first.num_rows else 0
+            widest = max(self._encoded_bytes(columns) / max(self.rows, 1), seen)
+        return max(1, min(most_rows, int(most_bytes / max(widest, 1))))
+
+    def _encoded_bytes(self, columns: list[str]) -> int:
+        """How large columns are by the footer: encoded, not compressed."""
+        about = self.fragment.metadata.row_group(self.number)
+        parts = (about.column(number) for number in range(about.num_columns))
+        return sum(
             part.total_uncompressed_size
             for part in parts
-            if any(
-                part.path_in_schema == name or part.path_in_schema.startswith(f"{name}.")
-                for name in columns
-            )
+            if part.path_in_schema in columns
+            or part.path_in_schema.startswith(tuple(f"{name}." for name in columns))
         )
-        first = next(file.iter_batches(16, row_groups=[self.number], columns=columns), None)
-        if first is None or first.num_rows == 0:
-            return most_rows
-        widest = max(size / max(about.num_rows, 1), first.nbytes / first.num_rows, 1)
-        return max(1, min(most_rows, int(most_bytes / widest)))
+
+
+def _width(kind: pa.DataType) -> float | None:
+    """How many bytes a value takes; None if that varies.
+
+    >>> _width(pa.float32()), _width(pa.list_(pa.int64(), 3)), _width(pa.list_(pa.int64()))
+    (4.0, 24.0, None)
+    """
+    if pa.types.is_fixed_size_list(kind):
+        inner = _width(kind.value_type)
+        return None if inner is None else inner * kind.list_size
+    fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    return kind.bit_width / 8 if fixed else None
 
 
 def row_groups(fragment: Any) -> Iterator[RowGroup]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from farandole.errors import InputError, suggestion
+
+RESERVED = "__farandole_"
+"""How the names of columns begin that Farandole adds to those of the user on their way."""
+KEY = f"{RESERVED}key"
+"""The column by which rows are placed and ordered: a content hash or a position."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Columns:
         `axes` says how many axes of each feature may vary in size. Where the network isn't known
         yet, it is None, and a feature may be anything that some network takes.
         """
+        refuse_reserved(self.names)
         vary = dict(zip(self.features, axes, strict=True)) if axes is not None else {}
         for name in self.names:
             found = [field for field in schema if field.name == name]
@@ -62,6 +68,22 @@ class Columns:
                     "The validation column must be boolean: true for the rows to validate on. "
                     f"Column {self.validation!r} holds {kind}. Compare it with a value first."
                 )
+
+
+def refuse_reserved(names: Iterable[str]) -> None:
+    """Raise if a column has a name that is kept for columns that Farandole adds.
+
+    >>> refuse_reserved(["age", "__Farandole_key"])
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: Column '__Farandole_key': names that begin with '__farandole_' ...
+    """
+    for name in names:
+        if name.lower().startswith(RESERVED):  # Spark doesn't tell upper from lower case
+            raise InputError(
+                f"Column {name!r}: names that begin with {RESERVED!r} are kept for columns that "
+                "Farandole adds on the way. Rename or drop it."
+            )
 
 
 def is_vector(kind: pa.DataType) -> bool:

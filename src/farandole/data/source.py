@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,18 +17,19 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from farandole import _spark
+from farandole.data.arrow_file import read_table, table_file
 from farandole.data.order import STRIDE, VIRTUAL_SHARDS, block_of, owned_by, stripe_of
 from farandole.data.pandas_to_arrow import table_from_pandas
 from farandole.data.parquet import row_groups
-from farandole.data.schema import Columns
-from farandole.data.shards import KEY
+from farandole.data.schema import KEY, Columns
 from farandole.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Array = np.ndarray[Any, Any]
-_BATCH_ROWS = 1 << 16
+_BATCH_ROWS, _BATCH_BYTES = 1 << 16, 16 << 20
+"""The most that is read, converted and written at once, about: the rest of a file stays there."""
 
 
 class Placement(Enum):
@@ -76,11 +78,11 @@ class TableSource:
         """How many rows there are."""
         return int(self.table.num_rows)
 
-    def mapped(self, path: str) -> MappedSource:
-        """The same rows, in a file that other processes can map."""
-        with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, self.table.schema) as writer:
-            writer.write_table(self.table)
-        return MappedSource(path, self.placement)
+    @contextmanager
+    def mapped(self) -> Iterator[MappedSource]:
+        """The same rows, in a file that workers of this machine can map."""
+        with table_file(self.table) as path:
+            yield MappedSource(path, self.placement)
 
     def batches(
         self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]
@@ -89,7 +91,8 @@ class TableSource:
         table = self.table.select(list(names))
         start, stop = _span(self.placement, rank, size, self.count())
         position = start
-        for batch in table.slice(start, stop - start).to_batches(max_chunksize=_BATCH_ROWS):
+        at_once = min(_BATCH_ROWS, _BATCH_BYTES * self.count() // max(table.nbytes, 1))
+        for batch in table.slice(start, stop - start).to_batches(max_chunksize=max(at_once, 1)):
             yield from _keyed(batch, position, self.placement, rank, size)
             position += batch.num_rows
 
@@ -116,7 +119,7 @@ class MappedSource:
         return self._table().batches(rank, size, names, fed)
 
     def _table(self) -> TableSource:
-        return TableSource(pa.ipc.open_file(pa.memory_map(self.path)).read_all(), self.placement)
+        return TableSource(read_table(self.path), self.placement)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,10 @@ class ParquetSource:
     def batches(
         self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Row groups that overlap this worker's share, cut to it."""
+        """Row groups that overlap this worker's share, cut to it.
+
+        Rows in front of the share have to be decoded, a batch at a time; those behind it are not.
+        """
         start, stop = _span(self.placement, rank, size, self.count())
         for position, batch in self._overlapping(start, stop, names):
             first, last = max(start, position), min(stop, position + batch.num_rows)
@@ -159,9 +165,14 @@ class ParquetSource:
                 first, last = position + group.offset, position + group.offset + group.rows
                 if first >= stop or last <= start:
                     continue
-                for batch in group.batches(dataset.schema, names, _BATCH_ROWS, use_threads=True):
+                batches = group.batches(
+                    dataset.schema, names, _BATCH_ROWS, _BATCH_BYTES, use_threads=True
+                )
+                for batch in batches:
                     yield first, batch
                     first += batch.num_rows
+                    if first >= stop:
+                        break
             position += fragment.metadata.num_rows
 
     def _dataset(self) -> ds.Dataset:

@@ -13,7 +13,7 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
 from farandole.artifact import Artifact, LoadedNetwork, Signature, load_network, network_to_json
-from farandole.data import Columns, quote_name
+from farandole.data import Columns, quote_name, refuse_reserved
 from farandole.errors import ArtifactError, InputError
 from farandole.features import Cut, Layers, guess_inputs, layers, num_features
 from farandole.inference import predict_udf
@@ -120,6 +120,7 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
         from pyspark.ml.functions import array_to_vector
         from pyspark.sql import functions as F
 
+        refuse_reserved(dataset.columns)
         target = self._target(dataset.columns)
         found = self._cut()
         self._check_inputs(dataset, found)

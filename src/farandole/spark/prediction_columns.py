@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from farandole import _spark
-from farandole.data import Columns, quote_name
+from farandole.data import Columns, quote_name, refuse_reserved
 from farandole.inference import PREDICTION, PROBABILITY, RAW, PackedApplication, PredictUdf
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def with_predictions(
     outputs: Sequence[PredictionColumn],
 ) -> DataFrame:
     """The DataFrame with the columns of a network's predictions, whose answer is "all"."""
+    refuse_reserved(dataset.columns)
     Columns(tuple(features)).check(_spark.arrow_schema(dataset))
     columns = [_as_sent(dataset, name, application) for name in features]
     udf = PredictUdf(application).spark_udf(dataset.sparkSession)

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from farandole.data import shards
-from farandole.data.shards import KEY, Storage, scratch_folder, write_shard
+from farandole.data.schema import KEY
+from farandole.data.shard_writer import Storage, write_shard
 from farandole.ragged import Ragged
 
 
@@ -137,6 +138,33 @@ def test_problems_are_added_up_over_batches() -> None:
     shard.close()
 
 
+def test_columns_of_numbers_share_a_file(scratch: Path) -> None:
+    names = [f"c{number}" for number in range(100)]
+    numbers = {name: [n + 0.5, n - 0.5] for n, name in enumerate(names)}
+    rows = batch(**numbers, i=[1, 2], v=[[1.0], [2.0]], b=[True, False], j=[3, 4])
+    shard = write_shard([rows, rows], [*names, "i", "v", "b", "j"], Storage())
+    assert list(shard.columns) == [*names, "i", "v", "b", "j"]
+    assert len(files_in(scratch)) == 4  # of float64, int64, lists and booleans
+    for n, name in enumerate(names):
+        assert shard.columns[name].tolist() == [n + 0.5, n - 0.5] * 2
+        assert shard.take_tensor(name, torch.tensor([3, 0])).tolist() == [n - 0.5, n + 0.5]
+    assert shard.columns["i"].dtype == torch.int64
+    assert shard.columns["j"].tolist() == [3, 4, 3, 4]
+    assert shard.columns["b"].tolist() == [True, False, True, False]
+    assert shard.nbytes == 4 * (100 * 4 + 8 + 4 + 1 + 8)
+    shard.close()
+
+
+def test_a_problem_of_one_column_leaves_its_neighbours_alone() -> None:
+    one, two = batch(x=[1.0, None], y=[3.0, np.nan]), batch(x=[5.0, 6.0], y=[7.0, 1e300])
+    shard = write_shard([one, two], ("y", "x"), Storage())
+    found = [(bad.column, bad.kind, bad.count) for bad in shard.problems]
+    assert found == [("y", "not finite", 1), ("y", "", 1), ("x", "null", 1)]
+    assert shard.columns["x"].tolist() == [0, 0, 5, 6]
+    assert shard.columns["y"][[0, 2]].tolist() == [3, 7]
+    shard.close()
+
+
 def test_files_have_no_name_and_are_closed(scratch: Path) -> None:
     shard = write_shard([batch(x=[1.0, 2.0])], ("x",), Storage())
     assert files_in(scratch)
@@ -160,7 +188,8 @@ def test_a_source_that_fails_half_way_leaves_nothing(scratch: Path) -> None:
 def test_a_killed_process_leaves_nothing(scratch: Path) -> None:
     script = """if True:
         import os, signal, pyarrow as pa
-        from farandole.data.shards import KEY, Storage, write_shard
+        from farandole.data.schema import KEY
+        from farandole.data.shard_writer import Storage, write_shard
         rows = pa.RecordBatch.from_pydict({"x": [1.0] * 1000, KEY: range(1000)})
         shard = write_shard([rows], ("x",), Storage())
         os.kill(os.getpid(), signal.SIGKILL)
@@ -168,14 +197,6 @@ def test_a_killed_process_leaves_nothing(scratch: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", script], check=False)
     assert killed.returncode == -9
     assert list(scratch.iterdir()) == []
-
-
-def test_without_spark_shards_are_in_the_temporary_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert scratch_folder() == str(tmp_path)
 
 
 def mapped_bytes(folder: Path) -> int:
