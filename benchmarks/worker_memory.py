@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from support import reporting
+from support.process_memory import forget_peak, peak
 from torch import nn
 
 import farandole
@@ -64,19 +65,6 @@ class Watched:
 
         sync.gather, sync.close = watched_gather, watched_close  # type: ignore[method-assign]
         return sync
-
-
-def peak() -> float:
-    """The most megabytes this process has had in memory since `forget_peak`."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1e3
-    raise OSError("/proc/self/status has no VmHWM")
-
-
-def forget_peak() -> None:
-    """Let the peak be what is in memory now."""
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def network(width: int) -> nn.Sequential:

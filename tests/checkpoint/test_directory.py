@@ -11,9 +11,12 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import fsspec
 import pytest
 import torch
+from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.memory import MemoryFileSystem
+from pyarrow.fs import LocalFileSystem
 from safetensors.torch import load_file
 from tests.checkpoint.snapshots import same, snapshot
 from tests.checkpoint.test_manifest import signed
@@ -25,9 +28,19 @@ from farandole.checkpoint.names import CheckpointName
 from farandole.errors import CheckpointError, InputError, MissingPackage
 
 
-@pytest.fixture(params=["path", "file", "local", "memory"])
+class ArrowFiles(ArrowFSWrapper):
+    """A folder as pyarrow sees it: the way that fsspec goes for HDFS."""
+
+    protocol = "arrow"
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(LocalFileSystem(), **options)
+
+
+@pytest.fixture(params=["path", "file", "local", "arrow", "memory"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """A folder as path and URL (ours), and through fsspec; and fsspec's own memory."""
+    fsspec.register_implementation("arrow", ArrowFiles, clobber=True)
     folder = tmp_path / "some" / "folder"
     if request.param == "memory":
         yield f"memory:/{folder}"

@@ -75,9 +75,9 @@ class FlakyFile:
             raise
         return int(self._file.write(content))
 
-    def readinto(self, buffer: memoryview) -> int:
+    def read(self, size: int) -> bytes:
         FlakyFileSystem.call()
-        return int(self._file.readinto(buffer))
+        return bytes(self._file.read(size))
 
     def __enter__(self) -> FlakyFile:
         return self

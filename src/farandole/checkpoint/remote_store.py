@@ -94,7 +94,7 @@ class RemoteStore:
             if about["type"] != "file" or about.get("islink"):
                 raise Damaged("is no regular file")
             with self._files.open(path, "rb") as stream:
-                yield StoredFile(stream, about["size"])
+                yield StoredFile(_Readable(stream), about["size"])
 
     def has(self, folder: str, file: str) -> bool:
         """Whether a folder has a file of this name."""
@@ -177,3 +177,16 @@ class RemoteStore:
             if doing == "read" and isinstance(error, FileNotFoundError):
                 raise
             raise storage_error(doing, self.place, error) from error
+
+
+class _Readable:
+    """A file of fsspec. Only `read` is certain: those of Arrow (HDFS) have no `readinto`."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill a part of the buffer."""
+        content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
