@@ -153,7 +153,7 @@ def train(
         dispatch = stack.enter_context(EventDispatcher(progress, observer, print_output))
         if reason is not None:
             dispatch(0, StrategyChosen(strategy=repr(chosen), reason=reason))
-        limits = {"timeout": timeout, "heartbeat": heartbeat}
+        limits: dict[str, Any] = {"timeout": timeout, "heartbeat": heartbeat}
         outcomes = runner.run(task, workers, rows=rows, **limits, on_message=dispatch)
     result = assemble(initial, checked_recipe, outcomes, time.perf_counter() - start)
     if trace is not None:

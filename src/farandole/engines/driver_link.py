@@ -188,6 +188,10 @@ class DriverLink:
         """Whether the driver asked for an orderly end."""
         return self._stop.is_set()
 
+    def preempted(self) -> bool:
+        """SIGTERM comes to the process, not over this link: see `preemption`."""
+        return False
+
     def close(self, timeout: float = 5.0) -> None:
         """Send what is queued, then close the connection."""
         self._closed = True

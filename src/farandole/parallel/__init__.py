@@ -8,6 +8,7 @@ from farandole.parallel.base import Strategy, Synchronizer, Totals, broadcast_st
 from farandole.parallel.compression import Compression, Half, PowerSGD, TopK
 from farandole.parallel.hybrid import Hybrid
 from farandole.parallel.local_sgd import DiLoCo, LocalSGD
+from farandole.parallel.long_barrier import long_barrier
 from farandole.parallel.pipeline import schedule as pipeline_schedule
 from farandole.parallel.pipeline.schedule import Action
 from farandole.parallel.pipeline.split import balance_stages
@@ -49,6 +50,7 @@ __all__ = [
     "buckets",
     "convert_sync_batch_norm",
     "local_part",
+    "long_barrier",
     "pipeline_schedule",
     "registry",
     "resolve",

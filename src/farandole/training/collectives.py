@@ -6,6 +6,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from farandole.parallel import long_barrier
+
 
 def gather_objects(value: Any, size: int) -> list[Any]:
     """The values of all workers, in rank order, on all of them.
@@ -15,6 +17,7 @@ def gather_objects(value: Any, size: int) -> list[Any]:
     """
     if size == 1:
         return [value]
+    long_barrier()  # what each has found out about its rows took its time
     gathered: list[Any] = [None] * size
     dist.all_gather_object(gathered, value)
     return gathered
