@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from farandole.errors import InputError, TrainingDiverged
-from farandole.parallel import Totals
+from farandole.parallel import Totals, long_barrier
 from farandole.training import events
 from farandole.training.context import Clock, TrainingContext
 from farandole.training.early_stopping import BestWeights
@@ -21,6 +21,11 @@ from farandole.training.solvers import Iterate, Solver
 _CHUNK = 1024
 """Rows that go through the network at once: large enough to keep a core busy, small enough that
 their activations stay in its caches."""
+
+
+_LONG_EVALUATION = 10**8
+"""Rows times parameters from which on an evaluation takes a good part of a second, and workers with
+more rows, or a slower core, may come later than a collective waits. (A barrier takes 1 ms.)"""
 
 
 class _Stop(Exception):
@@ -42,6 +47,8 @@ class FullBatchLoop:
         self._tally = context.new_tally()
         self._evaluations = 0
         self._since = 0.0
+        learning = sum(p.numel() for p in self._parameters)
+        self._may_differ = context.loader.total * learning > _LONG_EVALUATION
 
     def run(self) -> LoopState:
         """The solver's iterations, or as many as there is reason for."""
@@ -108,6 +115,8 @@ class FullBatchLoop:
         for rows in self._chunks:
             more = context.passes.forward_backward(context.batcher(rows), self._tally)
             loss, weight = loss + more[0], weight + more[1]
+        if self._may_differ:
+            long_barrier()
         mine = Totals(loss, weight, context.world.link.stop_requested(), self._clock.has_expired())
         totals = context.sync.reduce_gradients(mine)
         self._evaluations += 1
