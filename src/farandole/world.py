@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
+LONGEST_WAIT = 24 * 3600.0
+"""Seconds that workers wait for others that live, where some may have far more to do."""
+
 
 class Link(Protocol):
     """A worker's connection to the driver. It may be dead: telling never fails and never blocks."""

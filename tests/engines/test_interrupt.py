@@ -57,3 +57,30 @@ def test_another_thread_leaves_the_handler_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_sigterm_counts_as_well_and_ends_with_its_own_code() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        assert interrupts.count == 1
+        error = interrupts.error()
+        press()
+        assert isinstance(interrupts.error(), KeyboardInterrupt)
+    assert isinstance(error, SystemExit)
+    assert error.code == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_handler_of_the_users_own_for_sigterm_stays() -> None:
+    seen: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.01)
+            assert interrupts.count == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [signal.SIGTERM]

@@ -25,6 +25,7 @@ from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.failure import Failure
 from farandole.errors import InputError, NotEnoughSlots, WorkerFailed, WorkerLost
 from farandole.testing import engine_contract as contract
+from farandole.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +90,22 @@ def test_workers_are_reused_and_keep_nothing(spark: SparkSession) -> None:
     # of them every time.
     grown = np.array(last)[:, 1:] - np.array(first)[:, 1:]
     assert (grown < 4).all(), grown
+
+
+def end_by_sigterm(world: World, state: object) -> tuple[int, bool]:
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.1)
+    return os.getpid(), world.link.preempted()
+
+
+def test_a_worker_sees_sigterm_and_its_process_is_used_again(spark: SparkSession) -> None:
+    task = Task(load=lambda *_: None, work=end_by_sigterm, stoppable=True)
+    results = SparkEngine(spark).run(task, 2, timeout=60, on_message=contract.Heard())
+    assert [seen for _, seen in results] == [False, True]
+    after = farandole.run(lambda: (os.getpid(), signal.getsignal(signal.SIGTERM)), num_workers=2)
+    assert {pid for pid, _ in after} == {pid for pid, _ in results}
+    assert {handler for _, handler in after} == {signal.SIG_DFL}
 
 
 @pytest.fixture

@@ -115,7 +115,7 @@ def run_many(
             trials_task = TrialsTask(fn, tuple(left), rows, folds, seed)
             task = Task(load=load, work=partial(work, trials_task))
             workers = min(num_workers, len(left))
-            limits = {"timeout": timeout, "heartbeat": heartbeat}
+            limits: dict[str, Any] = {"timeout": timeout, "heartbeat": heartbeat}
             _run_remaining(partial(runner.run, task, workers, **limits), log)
     return _results(planned, log.done)
 

@@ -8,12 +8,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from farandole.world import World
+from farandole.world import LONGEST_WAIT, World
 
 DEFAULT_HEARTBEAT = 30.0
 """Seconds after which a worker that doesn't respond is lost."""
-JOIN_SECONDS = 24 * 3600.0
-"""How long workers that live wait for each other at the start: some may have far more rows to load."""
 
 MessageHandler = Callable[[int, object], None]
 """Receives (rank, message) on the driver while the workers run."""
@@ -48,7 +46,7 @@ class Engine(Protocol):
         rows: Any = None,
         timeout: float,
         heartbeat: float = DEFAULT_HEARTBEAT,
-        join_timeout: float = JOIN_SECONDS,
+        join_timeout: float = LONGEST_WAIT,
         on_message: MessageHandler,
     ) -> list[Any]:
         """Run `task`.

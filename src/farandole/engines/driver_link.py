@@ -182,7 +182,7 @@ class DriverLink:
         return self._stop.is_set()
 
     def preempted(self) -> bool:
-        """Whether the system told this process to end."""
+        """SIGTERM comes to the process, not over this link: see `preemption`."""
         return False
 
     def close(self, timeout: float = 5.0) -> None:

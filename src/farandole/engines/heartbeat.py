@@ -1,7 +1,7 @@
 """A worker's heartbeat: ticks of its interpreter, passed on by a process that outlives a stuck one.
 
-The other ends are `heartbeat_sender`, the process beside the worker, and `heartbeat_monitor`, on the
-driver.
+The other ends are `heartbeat_sender`, the process beside the worker, and `heartbeat_monitor`, on
+the driver.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Heartbeat:
         self._sender: subprocess.Popen[bytes] | None = None
         self._ticking = threading.Thread(target=self._tick, daemon=True)
         self._dump: tuple[int, int] | None = None
+        self._tells_crashes = False
         self._settings = b""
         self._starts = 0
 
@@ -65,6 +66,9 @@ class Heartbeat:
             self._dump = os.pipe()
             os.set_blocking(self._dump[1], False)
             faulthandler.register(dump_signal(), self._dump[1], all_threads=False)
+            self._tells_crashes = not faulthandler.is_enabled()
+            if self._tells_crashes:  # a segmentation fault says where it happened
+                faulthandler.enable(self._dump[1], all_threads=False)
         self._start_sender()
         self._ticking.start()
         return self
@@ -75,6 +79,8 @@ class Heartbeat:
         self._end_sender()
         if self._dump is not None:
             faulthandler.unregister(dump_signal())
+            if self._tells_crashes:
+                faulthandler.disable()
             for descriptor in self._dump:
                 os.close(descriptor)
 

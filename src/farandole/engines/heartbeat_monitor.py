@@ -1,7 +1,7 @@
 """The driver's end of the workers' heartbeats: which worker is lost, and why.
 
-One thread serves all connections, so that a thousand silent strangers cost no more than their sockets,
-and those are few.
+One thread serves all connections, so a thousand silent strangers cost no more than their sockets,
+of which few are kept.
 """
 
 from __future__ import annotations
@@ -39,6 +39,16 @@ from farandole.errors import WorkerLost
 
 _MOST_STRANGERS = 64
 _HELLO_SECONDS = 10.0
+_MOST_PLACES = 5
+_CRASHES = {
+    b"Segmentation fault": signal.SIGSEGV,
+    b"Bus error": signal.SIGBUS,
+    b"Aborted": signal.SIGABRT,
+    b"Illegal instruction": signal.SIGILL,
+    b"Floating point exception": signal.SIGFPE,
+    b"Floating-point exception": signal.SIGFPE,
+}
+"""What faulthandler calls signals."""
 _Beat = Callable[[int, bytes, bytes], None]
 
 
@@ -62,6 +72,8 @@ class HeartbeatMonitor:
         self._wake, self._woken = socket.socketpair()
         self._killing = self._closed = False
         self._lost: WorkerLost | None = None
+        self.crashes: dict[int, str] = {}
+        """Where the main threads of workers were that crashed, by rank."""
         self._first: threading.Event = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -77,8 +89,10 @@ class HeartbeatMonitor:
         self._closed = True
         self._wake.send(b".")
         self._thread.join(5)
-        for one in (self._listener, self._wake, self._woken, *self._connections):
-            one.close()
+        for connection in self._connections:
+            connection.close()
+        for end in (self._listener, self._wake, self._woken):
+            end.close()
         self._selector.close()
 
     @property
@@ -153,6 +167,7 @@ class HeartbeatMonitor:
             self._lose(rank, describe_stuck(text))
         elif kind == DEAD:
             del self._heard[rank]
+            self.crashes[rank] = _describe_place(text)
             self._lose(rank, describe_death(text))
 
     def _find_silent(self, now: float) -> None:
@@ -229,9 +244,8 @@ class _Connection:
             if len(self._data) < end + MAC_BYTES:
                 return True
             body, proof = self._data[LENGTH.size : end], self._data[end : end + MAC_BYTES]
-            if not hmac.compare_digest(
-                proof, mac(self._key, self._frames.to_bytes(8, "big"), body)
-            ):
+            expected = mac(self._key, self._frames.to_bytes(8, "big"), body)
+            if not hmac.compare_digest(proof, expected):
                 return False
             self._frames += 1
             self._data = self._data[end + MAC_BYTES :]
@@ -246,7 +260,7 @@ def describe_stuck(text: bytes) -> str:
     >>> describe_stuck(b"T 25 ")
     'its process has been stopped (SIGSTOP) for 25 s'
     """
-    state, seconds, stack = (text.split(b" ", 2) + [b"", b""])[:3]
+    state, seconds, stack = [*text.split(b" ", 2), b"", b""][:3]
     age = f"{int(seconds)} s" if seconds.isdigit() else "long"
     if state in (b"T", b"t"):
         by = "by a debugger" if state == b"t" else "(SIGSTOP)"
@@ -255,21 +269,36 @@ def describe_stuck(text: bytes) -> str:
         why = "its process waits for a disk or a network drive"
     else:
         why = "a C function most likely holds the interpreter lock"
-    frames = [line.strip() for line in stack.decode(errors="replace").splitlines()]
-    places = [line for line in frames if line.startswith("File ")][:5]
-    where = "\n  ".join([". Its main thread was in (most recent call first):", *places])
-    return f"its interpreter has been locked for {age}: {why}{where if places else ''}"
+    return f"its interpreter has been locked for {age}: {why}{_describe_place(stack)}"
 
 
 def describe_death(text: bytes) -> str:
-    """Say how a worker's process died, from what its sender found: a wait status and a letter.
+    """Say how a worker's process died, from what its sender found.
 
-    >>> describe_death(b"11 -")[:43]
+    That is a wait status if the sender was in time, whether the kernel had killed a process for
+    lack of memory ("m"), and what the worker itself wrote down of a crash.
+
+    >>> describe_death(b"11 - ")[:43]
     'its process died of a segmentation fault (S'
     """
-    status, _, memory = text.partition(b" ")
-    if not status.isdigit() or int(status) == 0:  # its parent was sooner
-        reason = describe_exit(-signal.SIGKILL, out_of_memory=True) if memory == b"m" else ""
-        return reason or "its process died without an error message"
-    code = os.waitstatus_to_exitcode(int(status))
-    return describe_exit(code, out_of_memory=memory == b"m")
+    status, memory, crash = [*text.split(b" ", 2), b"", b""][:3]
+    out_of_memory = memory == b"m"
+    if status.isdigit() and int(status):
+        code = os.waitstatus_to_exitcode(int(status))
+    else:
+        code = next((-number for words, number in _CRASHES.items() if words in crash), 0)
+        code = -signal.SIGKILL if not code and out_of_memory else code
+    if code == 0:
+        return (
+            "its process died without an error message: it was killed (SIGKILL), or left by "
+            "os._exit()"
+        )
+    return describe_exit(code, out_of_memory=out_of_memory) + _describe_place(crash)
+
+
+def _describe_place(stack: bytes) -> str:
+    """Where a thread was, as faulthandler has it; nothing if that is unknown."""
+    lines = [line.strip() for line in stack.decode(errors="replace").splitlines()]
+    places = [line for line in lines if line.startswith("File ")][:_MOST_PLACES]
+    start = ". It was in (most recent call first):"
+    return "\n  ".join([start, *places]) if places else ""

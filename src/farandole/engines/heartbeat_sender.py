@@ -3,8 +3,8 @@
 It is an interpreter of its own, so it beats on while the worker's is stopped or locked. To start in
 milliseconds it uses the standard library alone: `heartbeat` runs this file as a top-level module.
 
-From the worker, through stdin: the settings, a byte for each tick, and `OVER` at the end of the run;
-without that, the end of stdin is the worker's death. To the driver, which first sends a nonce:
+From the worker, through stdin: the settings, a byte for each tick, and `OVER` at the end of the
+run; without that, the end of stdin is the worker's death. To the driver, which first sends a nonce:
 
     hello   nonce, rank, HMAC(secret, "hello", both nonces, rank)
     frame   length, kind, text, HMAC(session's key, number of the frame, kind, text)
@@ -155,10 +155,12 @@ class Sender:
             if self._is_known:
                 self._send(DONE)
             return
-        # The kernel closes a process's files before its parent can collect the exit status.
-        status = _stat(self._pid)[49:50] or [b"?"]
+        # The kernel closes a process's files before its parent can collect the exit status, but
+        # who of us is faster is open.
+        status = (_stat(self._pid)[49:50] or [b"?"])[0]
         killed_for_memory = b"m" if oom_kills() > self._oom_kills else b"-"
-        self._send(DEAD, status[0] + b" " + killed_for_memory)
+        crash = b"" if self._dump < 0 else self._read_dump(0.0)
+        self._send(DEAD, b"%s %s %s" % (status, killed_for_memory, crash))
 
     def _is_alive(self) -> bool:
         found = _stat(self._pid)
@@ -185,8 +187,12 @@ class Sender:
         is about to give it up: so it is stopped.
         """
         os.kill(self._pid, dump_signal())
-        ready, _, _ = select.select([self._dump], [], [], _DUMP_SECONDS)
+        select.select([self._dump], [], [], _DUMP_SECONDS)
         os.kill(self._pid, signal.SIGSTOP)
+        return self._read_dump(0.01)
+
+    def _read_dump(self, seconds: float) -> bytes:
+        ready, _, _ = select.select([self._dump], [], [], seconds)
         return os.read(self._dump, MOST_TEXT - 64) if ready else b""
 
     def _send(self, kind: bytes, text: bytes = b"") -> None:

@@ -6,9 +6,9 @@ import threading
 import time
 from typing import Any
 
-from farandole.engines.base import DEFAULT_HEARTBEAT, JOIN_SECONDS, MessageHandler, Task
+from farandole.engines.base import DEFAULT_HEARTBEAT, MessageHandler, Task
 from farandole.engines.interrupt import Interrupts
-from farandole.world import World, entered
+from farandole.world import LONGEST_WAIT, World, entered
 
 
 class InlineEngine:
@@ -24,7 +24,7 @@ class InlineEngine:
         rows: Any = None,
         timeout: float,
         heartbeat: float = DEFAULT_HEARTBEAT,
-        join_timeout: float = JOIN_SECONDS,
+        join_timeout: float = LONGEST_WAIT,
         on_message: MessageHandler,
     ) -> list[Any]:
         """Load and work in a thread, so that Ctrl-C can ask for an orderly end.

@@ -15,7 +15,7 @@ from typing import Any
 from farandole.arguments import check_integer
 from farandole.engines import fork_client
 from farandole.engines.authenticated_listener import listen
-from farandole.engines.base import DEFAULT_HEARTBEAT, JOIN_SECONDS, MessageHandler, Task
+from farandole.engines.base import DEFAULT_HEARTBEAT, MessageHandler, Task
 from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.failure import Failure
 from farandole.engines.fork_client import ForkServer
@@ -36,6 +36,7 @@ from farandole.engines.verdict import verdict
 from farandole.engines.worker import Joined
 from farandole.errors import WorkerLost
 from farandole.system_resources import usable_cores
+from farandole.world import LONGEST_WAIT
 
 _CAUSE_SECONDS = 1.0
 """After a worker lost a peer: how long to wait for that peer to say what had happened."""
@@ -69,7 +70,7 @@ class LocalEngine:
         rows: Any = None,
         timeout: float,
         heartbeat: float = DEFAULT_HEARTBEAT,
-        join_timeout: float = JOIN_SECONDS,
+        join_timeout: float = LONGEST_WAIT,
         on_message: MessageHandler,
     ) -> list[Any]:
         """Start the processes, wait for all results, leave nothing behind."""
@@ -218,8 +219,8 @@ class _Collector:
             while not self._has_reported(rank) and time.monotonic() < deadline:
                 self._receive(0.1)
             if not self._has_reported(rank):
-                out_of_memory = oom_kills() > self._oom_kills
-                self._lose(rank, describe_exit(code, out_of_memory=out_of_memory))
+                how = describe_exit(code, out_of_memory=oom_kills() > self._oom_kills)
+                self._lose(rank, how + self._monitor.crashes.get(rank, ""))
 
     def _check_heartbeats(self) -> None:
         lost = self._monitor.lost

@@ -40,7 +40,7 @@ class PreemptibleLink:
 
 
 class Preemption:
-    """Notes SIGTERM for the body of a `with`, for a task that looks at it; else it ends the process.
+    """Notes SIGTERM for the body of a `with`, for a task that looks at it.
 
     Only the main thread can receive signals; elsewhere this notes nothing.
 

@@ -7,8 +7,7 @@ import signal
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that has ended because of SIGTERM, though it had a handler."""
 _SIGNALS = {
-    signal.SIGSEGV: "a segmentation fault (SIGSEGV), in a C extension or a library: look at what "
-    "the worker did last; faulthandler.enable() in it prints where it happens",
+    signal.SIGSEGV: "a segmentation fault (SIGSEGV) in a C extension or a library",
     signal.SIGBUS: "a bus error (SIGBUS): a file that it had mapped was cut short, or the disk or "
     "/dev/shm is full",
     signal.SIGABRT: "an abort (SIGABRT): a library gave up, and most often says why on stderr",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from farandole import _spark
-from farandole.engines.base import DEFAULT_HEARTBEAT, JOIN_SECONDS, MessageHandler, Task
+from farandole.engines.base import DEFAULT_HEARTBEAT, MessageHandler, Task
 from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.failure import Failure, first_cause
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
@@ -23,6 +23,7 @@ from farandole.engines.spark_task import RESULT_COLUMNS, BarrierSpec, run_barrie
 from farandole.engines.verdict import verdict
 from farandole.engines.worker import Joined
 from farandole.errors import InputError, LaunchError, NotEnoughSlots
+from farandole.world import LONGEST_WAIT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +57,7 @@ class SparkEngine:
         rows: DataFrame | None = None,
         timeout: float,
         heartbeat: float = DEFAULT_HEARTBEAT,
-        join_timeout: float = JOIN_SECONDS,
+        join_timeout: float = LONGEST_WAIT,
         on_message: MessageHandler,
     ) -> list[Any]:
         """Run one barrier stage; `rows` has exactly one partition a worker."""

@@ -8,6 +8,7 @@ from farandole.parallel.base import Strategy, Synchronizer, Totals, broadcast_st
 from farandole.parallel.compression import Compression, Half, PowerSGD, TopK
 from farandole.parallel.hybrid import Hybrid
 from farandole.parallel.local_sgd import DiLoCo, LocalSGD
+from farandole.parallel.long_barrier import long_barrier
 from farandole.parallel.objects import gather_objects
 from farandole.parallel.pipeline import schedule as pipeline_schedule
 from farandole.parallel.pipeline.schedule import Action
@@ -51,6 +52,7 @@ __all__ = [
     "convert_sync_batch_norm",
     "gather_objects",
     "local_part",
+    "long_barrier",
     "pipeline_schedule",
     "registry",
     "resolve",

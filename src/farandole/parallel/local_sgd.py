@@ -22,9 +22,13 @@ from farandole.parallel.base import (
     trainable,
 )
 from farandole.parallel.flat_gradients import group_by_dtype, set_gradient_views
+from farandole.parallel.long_barrier import long_barrier
 from farandole.parallel.summation import TorchSummation
 from farandole.parallel.trace import span
 from farandole.world import World
+
+_MANY_UPDATES = 32
+"""Workers that take so many steps alone may come apart by more than a collective waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +241,8 @@ class OuterSteps(Synchronizer):
         waiting, self._waiting = self._waiting, Totals(0.0, 0.0)
         mine = replace(waiting, loss=loss + waiting.loss, weight=weight)
         device = next(iter(self._common)).device
+        if self._every >= _MANY_UPDATES:
+            long_barrier()
         values = torch.tensor([*mine.numbers(), self._seen], dtype=torch.float64, device=device)
         with span("sum"):
             self._summation.sum_(values)

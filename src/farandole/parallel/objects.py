@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from farandole.errors import NotAuthentic
+from farandole.parallel.long_barrier import long_barrier
 from farandole.world import World
 
 _CODE_BYTES = 32
@@ -27,6 +28,7 @@ def gather_objects(value: Any, world: World) -> list[Any]:
     """
     if world.size == 1:
         return [value]
+    long_barrier()  # what each has found out about its rows took its time
     number = next(world.gathers)
     parts = _gather_bytes(signed(pickle.dumps(value), world.secret, world.rank, number), world.size)
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import nn
 from farandole.artifact import Signature
 from farandole.data import Array, Loader, Rows, Shard, positions_among_used, train_validation_split
 from farandole.networks import PROBE_ROWS, BatchSizing
-from farandole.parallel import Synchronizer
+from farandole.parallel import Synchronizer, long_barrier
 from farandole.training import events, losses, metrics
 from farandole.training.batches import Batcher
 from farandole.training.freezing import Frozen
@@ -26,6 +26,7 @@ from farandole.training.passes import Passes
 from farandole.training.pipeline_passes import PipelinePasses, check_loss
 from farandole.training.preflight import Trainable
 from farandole.training.recipe import Recipe
+from farandole.training.stragglers import StragglerWatch
 from farandole.world import World
 
 
@@ -75,9 +76,14 @@ class TrainingContext:
         """New sums of loss and metrics."""
         return Tally(self.metrics, self.batcher.signature.head)
 
-    def history_columns(self, prefix: str, tally: Tally) -> dict[str, float]:
-        """Loss and metrics over all workers, as columns of the history."""
-        return tally.result(prefix, self.sync.reduce_sums, self.world)
+    def history_columns(
+        self, prefix: str, tally: Tally, watch: StragglerWatch | None = None
+    ) -> dict[str, float]:
+        """Loss and metrics over all workers, as history columns; `watch` finds stragglers."""
+        reduce_sums = self.sync.reduce_sums
+        if watch is not None and self.world.size > 1:
+            reduce_sums = partial(watch.reduce, reduce_sums)
+        return tally.result(prefix, reduce_sums, self.world)
 
     def set_training_mode(self) -> None:
         """Put the network into training mode, except for frozen layers."""
@@ -112,6 +118,8 @@ class TrainingContext:
         chunks = self.loader.chunks(self.validation, self._validation_rows_at_once)
         for rows in self._same_count_on_all_workers(chunks):
             self.passes.evaluate(self.batcher(rows), tally)
+        if self.world.size > 1:
+            long_barrier()
         return self.history_columns("validation", tally)
 
     def _same_count_on_all_workers(self, chunks: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
@@ -125,6 +133,11 @@ class TrainingContext:
         most = int(self.sync.reduce_sums(counts).max())
         yield from own
         yield from [torch.arange(0)] * (most - len(own))
+
+    def report_stragglers(self, epoch: int, watch: StragglerWatch) -> None:
+        """Tell the driver of workers that hold up the others."""
+        for one in watch.found:
+            self.emit(events.StragglerFound(epoch=epoch, rank=one.rank, times=one.times))
 
     def emit(self, event: events.Event) -> None:
         """Send an event to the driver, from rank 0 only."""

@@ -95,6 +95,22 @@ class WarningIssued:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StragglerFound:
+    """A worker computes far more slowly than the others, who wait for it. Sent once for each."""
+
+    epoch: int
+    rank: int
+    times: float
+    """How many times as long as the others it takes for a row."""
+
+    def __str__(self) -> str:
+        return (
+            f"rank {self.rank} is {self.times:.1f} times slower than the others, and they wait for "
+            "it: look at what else its machine does, or train without it"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingEnded:
     """The last step is done: why it was the last."""
 
@@ -112,5 +128,6 @@ Event = (
     | TrainingResumed
     | WorkersRestarted
     | WarningIssued
+    | StragglerFound
     | TrainingEnded
 )

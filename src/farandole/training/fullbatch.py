@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from farandole.errors import InputError, TrainingDiverged
-from farandole.parallel import Totals
+from farandole.parallel import Totals, long_barrier
 from farandole.training import events
 from farandole.training.checkpointing import (
     Checkpointer,
@@ -38,6 +38,11 @@ _CHUNK = 1024
 their activations stay in its caches."""
 
 
+_LONG_EVALUATION = 10**8
+"""Rows times parameters from which on an evaluation takes a good part of a second, and workers with
+more rows, or a slower core, may come later than a collective waits. (A barrier takes 1 ms.)"""
+
+
 class _Stop(Exception):
     """All workers agreed to end before the solver did."""
 
@@ -57,6 +62,8 @@ class FullBatchLoop:
         self._tally = context.new_tally()
         self._evaluations = 0
         self._since = 0.0
+        learning = sum(p.numel() for p in self._parameters)
+        self._may_differ = context.loader.total * learning > _LONG_EVALUATION
         self._checkpoints = Checkpointer(context)
         self._is_due = False
         self._progress = LoopState()
@@ -160,6 +167,8 @@ class FullBatchLoop:
         for rows in self._chunks:
             more = context.passes.forward_backward(context.batcher(rows), self._tally)
             loss, weight = loss + more[0], weight + more[1]
+        if self._may_differ:
+            long_barrier()
         mine = Totals(
             loss,
             weight,

@@ -28,6 +28,7 @@ from farandole.training.job import (
 from farandole.training.loop_checkpoints import LoopCheckpoints, Position, Start
 from farandole.training.metrics import Tally
 from farandole.training.schedules import LearningRateScheduler
+from farandole.training.stragglers import StragglerWatch
 
 _STEPS_DONE = "max_steps reached"
 
@@ -61,6 +62,12 @@ class Loop:
             context, self._optimizer, self._scheduler, self._best, self._clock
         )
         self._start = Start()
+        # Passes that all make together take as long as the slowest: there, nobody can be told.
+        self._watch = (
+            None
+            if context.passes.is_collective
+            else StragglerWatch(context.world.rank, context.world.size)
+        )
 
     def _check_unfreeze_at(self) -> None:
         at, most = self._recipe.unfreeze_at, self._recipe.max_steps
@@ -186,8 +193,11 @@ class Loop:
         context.sync.zero_grad(len(batches))
         loss = weight = 0.0
         for rows in batches:
+            start = time.perf_counter()
             with trace.span("compute"):
                 more = context.passes.forward_backward(context.batcher(rows), tally)
+            if self._watch is not None:
+                self._watch.add(time.perf_counter() - start, len(rows))
             loss, weight = loss + more[0], weight + more[1]
         mine = Totals(
             loss,
@@ -221,7 +231,9 @@ class Loop:
         if ended in UNFINISHED:
             return ended
         seconds = time.perf_counter() - start
-        row = {"epoch": float(epoch + 1), **context.history_columns("train", tally)}
+        row = {"epoch": float(epoch + 1), **context.history_columns("train", tally, self._watch)}
+        if self._watch is not None:
+            context.report_stragglers(epoch + 1, self._watch)
         context.sync.end_epoch(self._loader.own_rows)
         if self._recipe.stop_on_nan and self._best.have_diverged():
             return WEIGHTS_DIVERGED

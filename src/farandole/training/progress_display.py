@@ -39,6 +39,8 @@ class PlainProgress:
         match event:
             case events.FeaturesCached(rows=0):
                 write(f"frozen layers see each row once: {event.of:,} of the first worker")
+            case events.StragglerFound():
+                write(str(event))
             case events.StrategyChosen():
                 write(f"strategy: {event.strategy}, because {event.reason}")
             case events.TrainingStarted():
@@ -74,6 +76,8 @@ class BarProgress:
     def __call__(self, event: events.Event) -> None:
         """Move the bar."""
         match event:
+            case events.StragglerFound():
+                self.bar.write(str(event))
             case events.StrategyChosen():
                 self.bar.write(f"strategy: {event.strategy}, because {event.reason}")
             case events.FeaturesCached():
@@ -168,6 +172,8 @@ class EventDispatcher:
             return
         if isinstance(message, events.WarningIssued):
             self._warnings.append(message.message)
+        elif isinstance(message, events.StragglerFound):
+            self._warnings.append(str(message))
         if self._display is not None:
             self._display(message)
         self._observe(message)
