@@ -1,93 +1,107 @@
 """An exported program: how a network of one's own is saved without its class.
 
 torch writes it as a zip of tensors and JSON, but its reader would also unpickle what such a zip
-holds, evaluate strings in it and call any function of torch by name. So an archive is read here
-first, and refused if it has more in it than tensors and the operations of a network.
+holds, run names in it as code, evaluate its sizes and import the classes that it names. So an
+archive is read and checked here (`program_archive`, `program_schema`), and torch reads one that is
+written anew from what was understood.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import io
-import json
-import re
 import warnings
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import nn
 
+from farandole.artifact.program_archive import ProgramContent
+from farandole.artifact.program_grammar import Refused
+from farandole.artifact.regular_files import open_regular
 from farandole.artifact.signature import Signature
 from farandole.errors import ArtifactError, InputError
 
-_FILES = re.compile(
-    r"archive_format|archive_version|byteorder|\.data/\w+|models/model\.json"
-    r"|data/sample_inputs/model\.pt|data/weights/(weight_\d+|model_weights_config\.json)"
-    r"|data/constants/(tensor_\d+|model_constants_config\.json)"
-)
-_OPERATIONS = re.compile(
-    r"torch\.ops\.(aten|prims)\.\w+(\.\w+)?|torch\.sym_\w+"
-    r"|torch\.ops\.higher_order\.(cond|while_loop|scan|map_impl|wrap_with_\w+)"
-    r"|_operator\.(getitem|add|sub|mul|truediv|floordiv|mod|pow|neg|eq|ne|lt|le|gt|ge|and_|or_|not_)"
-)
-_FORBIDDEN = re.compile(r"torch\.ops\.aten\.from_file\b.*")  # it can map any file, and write to it
-_TEXT = re.compile(r"[\w .,:+-]*")  # no quotes: torch puts it between those, into code that it runs
-_SYMPY_TEXT = re.compile(r"\w+|[\d.e+-]+")
-
 
 def write_program(network: nn.Module, signature: Signature, path: Path) -> None:
-    """Export the network for any number of rows."""
+    """Export the network for any number of rows.
+
+    What torch notes besides (source lines and paths of the author, guards in Python) is left out.
+    """
     if any(signature.axes):
         raise ArtifactError("it takes rows that differ in size, which no exported program can")
     example = tuple(signature.example(rows=3))
     batch = torch.export.Dim("batch", min=1)
+    archive = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(
             network.eval(), example, dynamic_shapes=_dynamic(network, example, batch), strict=False
         )
-    program._guards_code = []  # they would be run as Python code by whoever loads this
-    torch.export.save(program, path)
-    check_program(path)
+        torch.export.save(program, archive)
+    content = _content(archive, str(path))
+    with path.open("wb") as file:
+        content.write(file)
+    _build(content, str(path))  # what can't be read again is not worth saving
 
 
-def read_program(path: Path) -> nn.Module:
-    """The program as a module that predicts."""
-    check_program(path)
-    program = torch.export.load(path)
-    program._guards_code = []  # Python code about the sizes of inputs, not to be run
-    return Program(program)
+def read_program(path: Path, *, follow: bool = True) -> Program:
+    """The program in a file, as a module that predicts."""
+    with open_regular(path, follow=follow) as file:
+        return _build(_content(file, str(path)), str(path))
 
 
-def check_program(path: Path) -> None:
-    """Raise unless the archive holds nothing but tensors and the operations of a network."""
+def _content(file: IO[bytes], place: str) -> ProgramContent:
     try:
-        with zipfile.ZipFile(path) as archive:
-            complaint = next(_complaints(archive), None)
-    except (zipfile.BadZipFile, json.JSONDecodeError, KeyError, OSError) as error:
-        complaint = str(error)
-    if complaint is not None:
-        raise ArtifactError(f"{str(path)!r} is not a program that can be trusted: {complaint}.")
+        return ProgramContent.read(file)
+    except Refused as error:
+        raise ArtifactError(
+            f"{place!r} is not a program that can be trusted: {error}. Export the network again "
+            "with torch.export, from tensors to tensors in tuples, lists and dicts."
+        ) from error
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OSError) as error:
+        raise _damaged(place, error) from error
+    except (RecursionError, MemoryError, OverflowError, RuntimeError) as error:
+        raise _damaged(place, error) from error
+
+
+def _build(content: ProgramContent, place: str) -> Program:
+    try:
+        return Program(content)
+    except Refused as error:
+        raise ArtifactError(f"{place!r} is not a program that can be trusted: {error}.") from error
+    except Exception as error:  # torch's reader raises whatever a wrong graph leads it to
+        raise _damaged(place, error) from error
+
+
+def _damaged(place: str, error: BaseException) -> ArtifactError:
+    why = f"{type(error).__name__}: {str(error)[:200]}"
+    return ArtifactError(
+        f"{place!r} can't be read as an exported program ({why}). It is damaged, or from another "
+        "version of torch: export and save the network again."
+    )
 
 
 class Program(nn.Module):
     """An exported program as a module: it predicts, and refuses to train."""
 
-    def __init__(self, exported: torch.export.ExportedProgram) -> None:
+    def __init__(self, content: ProgramContent) -> None:
         super().__init__()
-        self.program = exported.module()
-        self._exported = exported
+        self._content = content
+        self._exported = _exported(content)
+        self.program = self._exported.module()
         self.training = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel to Spark's workers as an archive: the module of a program doesn't pickle."""
-        archive = io.BytesIO()
-        torch.export.save(self._exported, archive)
-        return _from_archive, (archive.getvalue(),)
+        """Travel to Spark's workers as what was read: the module of a program doesn't pickle."""
+        return Program, (self._content,)
+
+    @property
+    def exported(self) -> torch.export.ExportedProgram:
+        """The program as torch has it."""
+        return self._exported
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """Apply the program."""
@@ -109,8 +123,19 @@ class Program(nn.Module):
         return self
 
 
-def _from_archive(archive: bytes) -> nn.Module:
-    return Program(torch.export.load(io.BytesIO(archive)))
+def _exported(content: ProgramContent) -> torch.export.ExportedProgram:
+    """The program without its tensors by torch's reader, and then those."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.load(content.skeleton())
+    for own, tensors, payloads in zip(
+        (program.state_dict, program.constants), content.tensors, content.payloads, strict=True
+    ):
+        for name, tensor in tensors.items():
+            learned = payloads[name]["tensor_meta"]["requires_grad"]
+            is_parameter = payloads[name]["is_param"]
+            own[name] = nn.Parameter(tensor, requires_grad=learned) if is_parameter else tensor
+    return program
 
 
 def _dynamic(network: nn.Module, example: tuple[Any, ...], batch: Any) -> Any:
@@ -121,68 +146,3 @@ def _dynamic(network: nn.Module, example: tuple[Any, ...], batch: Any) -> Any:
     if len(named) < len(example):
         return (*shapes[: len(named)], shapes[len(named) :])
     return shapes
-
-
-def _complaints(archive: zipfile.ZipFile) -> Iterator[str]:
-    names = [name.partition("/")[2] for name in archive.namelist()]
-    if len(set(names)) != len(names):
-        yield "it has two files of the same name"
-    yield from (f"it holds {name!r}" for name in names if not _FILES.fullmatch(name))
-    contents = {
-        name: archive.read(full)
-        for name, full in zip(names, archive.namelist(), strict=True)
-        if name.endswith((".json", ".pt"))
-    }
-    try:
-        torch.load(io.BytesIO(contents["data/sample_inputs/model.pt"]), weights_only=True)
-    except Exception as error:
-        yield f"its sample inputs are more than tensors ({type(error).__name__})"
-    for name, data in contents.items():
-        if name.endswith(".json"):
-            yield from _complaints_about(json.loads(data))
-
-
-def _complaints_about(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        if node.get("use_pickle"):
-            yield "it holds a pickle"
-        if isinstance(node.get("as_string"), str) and not _TEXT.fullmatch(node["as_string"]):
-            yield f"it has the text {node['as_string']!r}"
-        if isinstance(node.get("expr_str"), str) and not _is_plain(node["expr_str"]):
-            yield f"it has the expression {node['expr_str']!r}"
-        target = node.get("target")
-        if isinstance(target, str) and "inputs" in node and not _is_operation(target):
-            yield f"it calls {target!r}"
-    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    for child in children:
-        yield from _complaints_about(child)
-
-
-def _is_operation(target: str) -> bool:
-    return bool(_OPERATIONS.fullmatch(target)) and not _FORBIDDEN.fullmatch(target)
-
-
-def _is_plain(expression: str) -> bool:
-    """Whether this is an expression of sympy: constructors of numbers, symbols and each other."""
-    try:
-        tree = ast.parse(expression, mode="eval")
-    except SyntaxError:
-        return False
-    return _is_plain_node(tree.body)
-
-
-def _is_plain_node(node: ast.expr) -> bool:
-    match node:
-        case ast.Constant(value=str(text)):
-            return bool(_SYMPY_TEXT.fullmatch(text))
-        case ast.Constant(value=bool() | int() | float()):
-            return True
-        case ast.Name(id=name):
-            return bool(re.fullmatch(r"[su]\d+|true|false|oo|int_oo", name))
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return _is_plain_node(inner)
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            values = [*args, *(keyword.value for keyword in keywords)]
-            return bool(re.fullmatch("[A-Z][A-Za-z]*", name)) and all(map(_is_plain_node, values))
-        case _:
-            return False
