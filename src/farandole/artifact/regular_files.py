@@ -6,11 +6,12 @@ Opening a pipe waits for a writer, a device may never end, and a link in a folde
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import stat
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from farandole.errors import ArtifactError
 
@@ -18,7 +19,7 @@ LARGEST_JSON = 64 << 20
 """How many bytes a JSON of a saved network may have."""
 
 
-def open_regular(path: Path, *, follow: bool = False) -> IO[bytes]:
+def open_regular(path: Path, *, follow: bool = False) -> io.BufferedReader:
     """Open a regular file to read it; a link only if `follow`.
 
     >>> open_regular(Path("/dev/zero"))
@@ -39,7 +40,7 @@ def open_regular(path: Path, *, follow: bool = False) -> IO[bytes]:
     if not stat.S_ISREG(mode):
         os.close(handle)
         raise _not_regular(path, _KINDS.get(stat.S_IFMT(mode), "something else"))
-    return os.fdopen(handle, "rb")
+    return open(handle, "rb")
 
 
 _KINDS = {

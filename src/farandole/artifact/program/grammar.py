@@ -14,10 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
-class Refused(ValueError):
-    """What is in a program that has no place there."""
-
+from farandole.artifact.program.json_checks import Refused
 
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,511}", re.ASCII)
 _PATH = re.compile(r"(?!__)[A-Za-z0-9_]{1,255}(\.(?!__)[A-Za-z0-9_]{1,255}){0,63}", re.ASCII)
@@ -58,15 +55,14 @@ def _shown(value: Any) -> str:
     return repr(value)[:80]
 
 
-_FUNCTIONS = frozenset(
-    """
+_FUNCTION_NAMES = """
     Abs Add And CeilDiv CeilToInt CleanDiv Equality FloatTrueDiv FloorDiv FloorToInt GreaterThan
     Identity IntTrueDiv LessThan Max Min Mod ModularIndexing Mul Not Or PythonMod RoundToInt
     StrictGreaterThan StrictLessThan ToFloat TruncToFloat TruncToInt Unequality Where
-    """.split()
-)
+"""
+_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 _POWERS = ("Pow", "PowByNatural", "FloatPow")
-_ASSUMPTIONS = frozenset("integer positive nonnegative negative nonzero real finite".split())
+_ASSUMPTIONS = {"integer", "positive", "nonnegative", "negative", "nonzero", "real", "finite"}
 _LARGEST_EXPONENT = 8
 
 

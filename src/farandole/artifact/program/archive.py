@@ -12,14 +12,15 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
 import torch
 
-from farandole.artifact.program_grammar import Nesting, Refused
-from farandole.artifact.program_schema import checked_payloads, checked_program
+from farandole.artifact.program.example import DTYPES, example_inputs
+from farandole.artifact.program.json_checks import Refused
+from farandole.artifact.program.schema import checked_payloads, checked_program
 
 _MODEL = "models/model.json"
 _TENSORS = ("data/weights/", "data/constants/")
@@ -32,20 +33,7 @@ _FILES = re.compile(
 )
 _LARGEST_JSON = 256 << 20
 _MOST_FILES = 200_000
-_DTYPES = {
-    1: torch.uint8,
-    2: torch.int8,
-    3: torch.int16,
-    4: torch.int32,
-    5: torch.int64,
-    6: torch.float16,
-    7: torch.float32,
-    8: torch.float64,
-    10: torch.complex64,
-    11: torch.complex128,
-    12: torch.bool,
-    13: torch.bfloat16,
-}
+_PIECE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -86,27 +74,9 @@ class ProgramContent:
         file.seek(0)
         return file
 
-    def example(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Arguments of the sizes that it was exported with, all zero; None if it has none such."""
-        graph = self.document["graph_module"]["graph"]
-        specs = self.document["graph_module"]["signature"]["input_specs"]
-        values = list(_example_values(specs, graph))
-        nesting = Nesting.read(self._call["in_spec"])
-        if nesting.leaves() != len(values):
-            raise Refused("its arguments don't fit their nesting")
-        made = nesting.fill(iter(values))
-        if not (isinstance(made, tuple) and [type(part) for part in made] == [tuple, dict]):
-            raise Refused("its arguments are not a tuple and a dict")
-        return made
-
-    @property
-    def _call(self) -> dict[str, Any]:
-        call: dict[str, Any] = self.document["graph_module"]["module_call_graph"][0]["signature"]
-        return call
-
     def _write(self, file: IO[bytes], payloads: Any, tensors: Any) -> None:
         inputs = io.BytesIO()
-        torch.save(self.example(), inputs)
+        torch.save(example_inputs(self.document["graph_module"]), inputs)
         with zipfile.ZipFile(file, "w") as archive:
             for folder, prefix, config, about, own in zip(
                 _TENSORS, ("weight_", "tensor_"), _CONFIGS, payloads, tensors, strict=True
@@ -168,7 +138,8 @@ def _tensors(
         shape = _Shape.of(name, about["tensor_meta"], entries[file].file_size)
         if file not in read:
             read[file] = _bytes(archive, entries[file])
-        flat = read[file].view(shape.dtype) if len(read[file]) else torch.empty(0, dtype=shape.dtype)
+        empty = torch.empty(0, dtype=shape.dtype)
+        flat = read[file].view(shape.dtype) if len(read[file]) else empty
         made[name] = flat.as_strided(shape.sizes, shape.strides, shape.offset)
     return made
 
@@ -177,15 +148,13 @@ def _bytes(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> torch.Tensor:
     if entry.file_size == 0:
         return torch.empty(0, dtype=torch.uint8)
     content = bytearray(entry.file_size)
+    place = 0
     with archive.open(entry) as file:
-        view, place = memoryview(content), 0
-        while place < len(content):
-            count = file.readinto(view[place:])
-            if not count:
-                raise Refused(f"its file {entry.filename!r} is cut short")
-            place += count
-        if file.read(1):
-            raise Refused(f"its file {entry.filename!r} is longer than it says")
+        while piece := file.read(_PIECE):  # to the end, where the zip's own sum is checked
+            content[place : place + len(piece)] = piece
+            place += len(piece)
+    if place != entry.file_size:
+        raise Refused(f"its file {entry.filename!r} is not as long as it says")
     return torch.frombuffer(content, dtype=torch.uint8)
 
 
@@ -201,9 +170,9 @@ class _Shape:
     @classmethod
     def of(cls, name: str, about: Mapping[str, Any], size: int) -> _Shape:
         """As the archive says it; Refused unless the file has all these numbers."""
-        if about["dtype"] not in _DTYPES:
+        if about["dtype"] not in DTYPES:
             raise Refused(f"the type of {name!r} is none that weights have")
-        dtype = _DTYPES[about["dtype"]]
+        dtype = DTYPES[about["dtype"]]
         sizes = tuple(_constant(name, one) for one in about["sizes"])
         strides = tuple(_constant(name, one) for one in about["strides"])
         offset = _constant(name, about["storage_offset"])
@@ -258,47 +227,3 @@ def _write_tensors(
                 file.write(flat.numpy().data)
         written[name] = {**about, "path_name": numbers[place].rpartition("/")[2]}
     archive.writestr(f"network/{config}", json.dumps({"config": written}))
-
-
-def _example_values(specs: list[Any], graph: Mapping[str, Any]) -> Iterator[Any]:
-    for spec in specs:
-        if "constant_input" in spec:
-            yield _plain(spec["constant_input"]["value"])
-        elif "user_input" in spec:
-            argument = spec["user_input"]["arg"]
-            if "as_tensor" in argument:
-                yield _example_tensor(graph, argument["as_tensor"]["name"])
-            elif "as_sym_int" in argument:
-                size = graph["sym_int_values"].get(argument["as_sym_int"].get("as_name"))
-                yield _example_size(size or {"as_int": 2})
-            else:
-                yield _plain(argument)
-
-
-def _plain(argument: Mapping[str, Any]) -> Any:
-    [(kind, value)] = argument.items()
-    if kind not in ("as_none", "as_int", "as_float", "as_bool", "as_string"):
-        raise Refused(f"it takes {kind!r} from its user")
-    return None if kind == "as_none" else value
-
-
-def _example_tensor(graph: Mapping[str, Any], name: str) -> torch.Tensor:
-    """Zeros that take the memory of one."""
-    about = graph["tensor_values"].get(name)
-    if about is None or about["dtype"] not in _DTYPES:
-        raise Refused(f"it takes {name!r}, of which nothing is known")
-    sizes = [_example_size(size) for size in about["sizes"]]
-    return torch.zeros((), dtype=_DTYPES[about["dtype"]]).expand(sizes)
-
-
-def _example_size(size: Mapping[str, Any]) -> int:
-    if "as_int" in size:
-        return _bounded(size["as_int"])
-    hint = size["as_expr"].get("hint") or {}
-    return _bounded(hint.get("as_int", 2))
-
-
-def _bounded(size: int) -> int:
-    if not 0 <= size < 1 << 40:
-        raise Refused(f"it takes {size} rows")
-    return size

@@ -2,8 +2,8 @@
 
 torch writes it as a zip of tensors and JSON, but its reader would also unpickle what such a zip
 holds, run names in it as code, evaluate its sizes and import the classes that it names. So an
-archive is read and checked here (`program_archive`, `program_schema`), and torch reads one that is
-written anew from what was understood.
+archive is read and checked here (`archive`, `schema`), and torch reads one that is written anew
+from what was understood.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import IO, Any
 import torch
 from torch import nn
 
-from farandole.artifact.program_archive import ProgramContent
-from farandole.artifact.program_grammar import Refused
+from farandole.artifact.program.archive import ProgramContent
+from farandole.artifact.program.json_checks import Refused
 from farandole.artifact.regular_files import open_regular
 from farandole.artifact.signature import Signature
 from farandole.errors import ArtifactError, InputError

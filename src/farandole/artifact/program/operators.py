@@ -10,10 +10,10 @@ import re
 
 import torch
 
-_ATEN = frozenset(
-    """
-    __and__ __or__ __xor__ _adaptive_avg_pool2d _adaptive_avg_pool3d _assert_scalar
-    _assert_tensor_metadata _cdist_forward _conj _fft_c2c _fft_c2r _fft_r2c _local_scalar_dense
+_ATEN_NAMES = """
+    __and__ __or__ __xor__ _adaptive_avg_pool2d _adaptive_avg_pool3d _assert_async _assert_scalar
+    _assert_tensor_metadata _cdist_forward _conj _embedding_bag _fft_c2c _fft_c2r _fft_r2c
+    _local_scalar_dense _trilinear
     _log_softmax _native_batch_norm_legit _native_batch_norm_legit_no_training
     _native_multi_head_attention _pdist_forward _scaled_dot_product_flash_attention_for_cpu
     _shape_as_tensor _softmax _to_copy _transformer_encoder_layer_fwd _unique2 _unsafe_index
@@ -83,11 +83,10 @@ _ATEN = frozenset(
     upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d vander var
     var_mean vdot view view_as view_as_complex view_as_real vsplit vstack where xlogy zero zeros
     zeros_like
-    """.split()
-)
+"""
+_ATEN = frozenset(_ATEN_NAMES.split())
 _TENSOR = re.compile(r"torch\.ops\.aten\.(\w+)\.(\w+)")
-_OTHER = frozenset(
-    """
+_OTHER_NAMES = """
     torch.ops.prims.convert_element_type.default
     torch.ops.higher_order.cond torch.ops.higher_order.while_loop torch.ops.higher_order.scan
     torch.ops.higher_order.map_impl torch.ops.higher_order.wrap_with_set_grad_enabled
@@ -97,8 +96,8 @@ _OTHER = frozenset(
     _operator.getitem _operator.eq _operator.ne _operator.lt _operator.le _operator.gt _operator.ge
     _operator.neg _operator.pos _operator.add _operator.sub _operator.mul _operator.truediv
     _operator.floordiv _operator.mod _operator.pow _operator.and_ _operator.or_
-    """.split()
-)
+"""
+_OTHER = frozenset(_OTHER_NAMES.split())
 # They write to a tensor that is given, or take what no program can hold.
 _OVERLOADS_LEFT_OUT = re.compile(r"(?i).*(out|storage|dimname|generator|names).*")
 
