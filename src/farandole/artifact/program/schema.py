@@ -104,6 +104,14 @@ def _nesting(value: Any) -> str:
     return Nesting.read(value).write()
 
 
+def _layer(value: Any) -> str:
+    """The path of a layer; the network itself has none, and a later call of one a number."""
+    called, _, number = value.partition("@") if isinstance(value, str) else (value, "", "")
+    if called == "" or number.isdecimal():
+        return value if called == "" else f"{path(called)}@{number}"
+    return path(value)
+
+
 _NAMED = record({"name": name})
 _NONE = boolean  # torch writes true for None
 _DEVICE = record(
@@ -190,7 +198,7 @@ _CALL = record(
     {"forward_arg_names": nullable(list_of(name))},
 )
 _MODULE = record(
-    {"fqn": lambda own: own if own == "" else path(own.partition("@")[0])},
+    {"fqn": _layer},
     {"signature": nullable(_CALL)},
 )
 _RANGE = record({"min_val": nullable(integer), "max_val": nullable(integer)})
