@@ -130,12 +130,13 @@ def saved(folder: Path, kind: str) -> Any:
 
 SIGNED = ["model", "artifact", "predictor", "folder", "model folder"]
 UNSIGNED = ["module", "double", "exported", "exported, automatic", "exported, strict", "onnx"]
-UNSIGNED += ["script", "script file", "traced file", "frozen file"]
+SCRIPTS = ["script file", "traced file", "frozen file"]
+UNSIGNED += ["script", *SCRIPTS]
 
 
 @pytest.mark.parametrize("kind", SIGNED + UNSIGNED)
 def test_one_network_in_every_form(kind: str, tmp_path: Path) -> None:
-    loaded = load_network(saved(tmp_path, kind))
+    loaded = load_network(saved(tmp_path, kind), allow_pickle=kind in SCRIPTS)
     assert loaded.signature == (ABOUT if kind in SIGNED else None)
     np.testing.assert_allclose(Predictor(*loaded)(ROWS).raw, expected(), rtol=1e-4, atol=1e-6)
     packing._loaded.clear()
@@ -151,7 +152,9 @@ def test_one_network_in_every_form(kind: str, tmp_path: Path) -> None:
 def test_large_ones_travel_in_a_file(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(packing, "INLINE_BYTES", 100)
     packing._loaded.clear()
-    packed = PackedPredictor.of(*load_network(saved(tmp_path, kind)), tmp_path / "shared")
+    packed = PackedPredictor.of(
+        *load_network(saved(tmp_path, kind), allow_pickle=True), tmp_path / "shared"
+    )
     assert packed.path
     np.testing.assert_allclose(packed.load()(ROWS).raw, expected(), rtol=1e-4, atol=1e-6)
 
@@ -193,7 +196,7 @@ def test_softmax_inside_of_a_file_is_seen(kind: str, tmp_path: Path) -> None:
                     dynamic_axes={"x": {0: "rows"}},
                 )
     probability = torch.from_numpy(expected()).softmax(1)
-    found = Predictor(*load_network(path))(ROWS).probability
+    found = Predictor(*load_network(path, allow_pickle=kind == "script"))(ROWS).probability
     np.testing.assert_allclose(found, probability, rtol=1e-4)
 
 
@@ -294,7 +297,7 @@ def write(path: Path, kind: str) -> Any:
 )
 def test_files_without_a_network(kind: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises((ArtifactError, InputError), match=complaint):
-        load_network(write(tmp_path / "file.pt", kind))
+        load_network(write(tmp_path / "file.pt", kind), allow_pickle=True)
 
 
 @pytest.mark.parametrize("thing", [None, 3, {"a": 1}, SimpleNamespace(network=1), nn.Linear])
@@ -316,7 +319,7 @@ def test_numbers_in_columns_of_their_own_for_a_file_that_takes_one_tensor(tmp_pa
         warnings.simplefilter("ignore")
         torch.jit.trace(network, torch.zeros(2, 3)).save(tmp_path / "net.pt")
     rows = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
-    predictor = Predictor(*load_network(tmp_path / "net.pt"))
+    predictor = Predictor(*load_network(tmp_path / "net.pt", allow_pickle=True))
     found = predictor.predict_columns(list(rows.T.copy())).raw
     np.testing.assert_allclose(found, network(torch.tensor(rows)).detach(), atol=1e-6)
 

@@ -40,10 +40,10 @@ def test_decoded_pictures_are_handed_on_by_the_megabyte(monkeypatch: pytest.Monk
 
 
 def test_a_picture_with_too_many_pixels_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_files, "_MOST_PIXELS", 1000)
+    monkeypatch.setenv("FARANDOLE_MAX_PIXELS", "1000")
     (found,) = ImageFileReader().read(iter([files(encoded(50, 30), encoded(50, 20))]))
     assert found.column("error").to_pylist() == [
-        "ValueError: 30×50 pixels are more than 1,000",
+        "ValueError: 30×50 pixels are more than 1,000 (FARANDOLE_MAX_PIXELS)",
         None,
     ]
     assert found.column("image").null_count == 1

@@ -6,11 +6,15 @@ from farandole.artifact.loading import LoadedNetwork, load_network, load_weights
 from farandole.artifact.network_json import network_from_json, network_to_json
 from farandole.artifact.onnx_file import OnnxNetwork
 from farandole.artifact.program import Program
+from farandole.artifact.regular_files import open_regular, read_json, read_regular
 from farandole.artifact.signature import HEADS, Shape, Signature, probe_signature, zero_column
+from farandole.artifact.sums import SUMS, Sums, write_sums
+from farandole.artifact.tensor_file import read_tensors, tensor_sizes
 from farandole.artifact.torchscript import ScriptNetwork
 
 __all__ = [
     "HEADS",
+    "SUMS",
     "Artifact",
     "LoadedNetwork",
     "OnnxNetwork",
@@ -18,13 +22,20 @@ __all__ = [
     "ScriptNetwork",
     "Shape",
     "Signature",
+    "Sums",
     "load_network",
     "load_weights",
     "network_from_json",
     "network_to_json",
+    "open_regular",
     "probe_signature",
+    "read_json",
+    "read_regular",
+    "read_tensors",
     "replace_folder",
+    "tensor_sizes",
     "torchscript",
     "untied_state_dict",
+    "write_sums",
     "zero_column",
 ]

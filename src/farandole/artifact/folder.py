@@ -3,6 +3,7 @@
 network.json         what it is, what it takes, what it gives
 weights.safetensors  its parameters and buffers
 history.json         how it was trained
+sums.json            the sha256 of each other file, checked on loading
 network.pt2          only for networks that are more than standard layers: the exported program
 network.pickle       only when the user asked for it; loading it needs the same word again
 """
@@ -21,15 +22,20 @@ from typing import Any
 
 import cloudpickle
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from farandole.artifact.network_json import network_from_json, network_to_json
 from farandole.artifact.program import read_program, write_program
+from farandole.artifact.regular_files import open_regular, read_json
 from farandole.artifact.signature import Signature
+from farandole.artifact.sums import Sums, write_sums
+from farandole.artifact.tensor_file import read_tensors, tensor_sizes
 from farandole.errors import ArtifactError
 
-FORMAT = 1
+FORMAT = 2
+_FIRST_WITH_SUMS = 2
+_KINDS = ("layers", "exported", "pickle")
 
 _MOVED = {
     f"farandole.networks.{old}": f"farandole.pretrained.{new}"
@@ -97,15 +103,15 @@ class Artifact:
         network whose class is your own.
         """
         folder = Path(path)
-        about = _read_json(folder / "network.json")
-        if about["format"] > FORMAT:
-            raise ArtifactError(
-                f"{str(folder)!r} was written by a newer Farandole (format {about['format']}, "
-                f"this one reads up to {FORMAT}). Upgrade farandole."
-            )
-        history = _read_json(folder / "history.json")
-        module = _read_network(folder, about, network, allow_pickle)
-        return cls(module.eval(), Signature.from_json(about["signature"]), tuple(history))
+        about = _read_about(folder)
+        sums = Sums.read(folder) if about["format"] >= _FIRST_WITH_SUMS else Sums(folder, None)
+        sums.check("network.json")
+        signature = Signature.from_json(about.get("signature"))
+        history = read_json(sums.check("history.json"))
+        if not isinstance(history, list) or not all(isinstance(one, dict) for one in history):
+            raise ArtifactError(f"{str(folder / 'history.json')!r} is no list of epochs.")
+        module = _read_network(sums, about, network, allow_pickle)
+        return cls(module.eval(), signature, tuple(history))
 
     def _write(self, folder: Path, allow_pickle: bool) -> None:
         description = network_to_json(self.network)
@@ -124,15 +130,29 @@ class Artifact:
         weights = folder / "weights.safetensors"
         save_file(untied_state_dict(self.network), weights)
         shutil.copymode(folder / "network.json", weights)  # safetensors lets the owner alone read
+        write_sums(folder)
 
 
-def _read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise ArtifactError(f"{str(file.parent)!r} holds no saved network.") from None
-    except json.JSONDecodeError as error:
-        raise ArtifactError(f"{str(file)!r} is damaged: {error}") from error
+def _read_about(folder: Path) -> dict[str, Any]:
+    """What network.json says, if this version understands it."""
+    file = folder / "network.json"
+    if not file.exists() and not file.is_symlink():
+        raise ArtifactError(
+            f"{str(folder)!r} holds no saved network: there is no network.json in it."
+        )
+    about = read_json(file)
+    known = isinstance(about, dict) and type(about.get("format")) is int
+    if known and about["format"] > FORMAT:
+        raise ArtifactError(
+            f"{str(folder)!r} was written by a newer Farandole (format {about['format']}, "
+            f"this one reads up to {FORMAT}). Upgrade farandole."
+        )
+    if not known or about["format"] < 1 or about.get("kind") not in _KINDS:
+        raise ArtifactError(
+            f"{str(file)!r} is damaged: it should say a format up to {FORMAT} and one of "
+            f"{', '.join(_KINDS)}. Take the folder from where it was saved."
+        )
+    return dict(about)
 
 
 def untied_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:
@@ -168,26 +188,42 @@ def _in_short(error: Exception) -> str:
 
 
 def _read_network(
-    folder: Path, about: dict[str, Any], network: nn.Module | None, allow_pickle: bool
+    sums: Sums, about: dict[str, Any], network: nn.Module | None, allow_pickle: bool
 ) -> nn.Module:
     if network is not None or about["kind"] == "layers":
-        module = network if network is not None else network_from_json(about["network"])
-        state = load_file(folder / "weights.safetensors")
-        try:
-            module.load_state_dict(state, assign=network is None)
-        except RuntimeError as error:
-            raise ArtifactError(f"The weights in {str(folder)!r} don't fit: {error}") from error
-        return module
+        return _with_weights(sums.check("weights.safetensors"), about.get("network"), network)
     if about["kind"] == "exported":
-        return read_program(folder / "network.pt2")
+        return read_program(sums.check("network.pt2"), follow=False)
     if not allow_pickle:
         raise ArtifactError(
-            f"{str(folder)!r} holds a pickled network, and loading a pickle runs code. If you "
+            f"{str(sums.folder)!r} holds a pickled network, and loading a pickle runs code. If you "
             "trust where it comes from, load it with allow_pickle=True."
         )
-    with (folder / "network.pickle").open("rb") as file:
-        module = _Unpickler(file).load()
-    assert isinstance(module, nn.Module)
+    return _unpickled(sums.check("network.pickle"))
+
+
+def _with_weights(weights: Path, description: Any, network: nn.Module | None) -> nn.Module:
+    module = network
+    if module is None:  # nothing is built before it is known that the weights fill it
+        module = network_from_json(description, tensor_sizes(weights))
+    try:
+        module.load_state_dict(read_tensors(weights), assign=network is None)
+    except RuntimeError as error:
+        raise ArtifactError(f"The weights in {str(weights)!r} don't fit: {error}") from error
+    return module
+
+
+def _unpickled(file: Path) -> nn.Module:
+    with open_regular(file) as content:
+        try:
+            module = _Unpickler(content).load()
+        except Exception as error:  # what was pickled may raise anything
+            raise ArtifactError(
+                f"{str(file)!r} can't be unpickled ({_in_short(error)}). Its classes must be "
+                "importable here, in the version that they were saved with."
+            ) from error
+    if not isinstance(module, nn.Module):
+        raise ArtifactError(f"{str(file)!r} holds no network, but a {type(module).__name__}.")
     return module
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from farandole.artifact.folder import Artifact
 from farandole.artifact.onnx_file import read_onnx
 from farandole.artifact.program import read_program
+from farandole.artifact.regular_files import open_regular
 from farandole.artifact.signature import Signature
 from farandole.artifact.torchscript import ScriptNetwork, read_script
 from farandole.errors import ArtifactError, InputError
@@ -42,7 +43,8 @@ def load_network(
         model: a TorchModel, a TrainingResult, an Artifact, a Predictor, a module, or a path.
         argument: what the caller calls it, for errors.
         kinds: what the caller takes, for errors.
-        allow_pickle: let a folder be loaded that holds a pickle, which runs code.
+        allow_pickle: let a folder be loaded that holds a pickle, or a TorchScript file: both run
+            code.
 
     >>> load_network(nn.Linear(4, 3))
     LoadedNetwork(network=Linear(in_features=4, out_features=3, bias=True), signature=None)
@@ -96,7 +98,7 @@ def _from_path(path: Path, allow_pickle: bool) -> LoadedNetwork:
         return LoadedNetwork(artifact.network, artifact.signature)
     if path.suffix.lower() == ".onnx":
         return LoadedNetwork(read_onnx(path))
-    return LoadedNetwork(_from_archive(path))
+    return LoadedNetwork(_from_archive(path, allow_pickle))
 
 
 def _network_folder(path: Path) -> Path:
@@ -105,12 +107,12 @@ def _network_folder(path: Path) -> Path:
     return inner if inner.is_dir() and not (path / "network.json").exists() else path
 
 
-def _from_archive(path: Path) -> nn.Module:
+def _from_archive(path: Path, allow_pickle: bool) -> nn.Module:
     names = _entries(path)
     if any(name.endswith("models/model.json") for name in names):
         return read_program(path)
     if any("/code/" in name for name in names):
-        return read_script(path)
+        return read_script(path, allow_pickle=allow_pickle)
     if any(name.endswith("data.pkl") for name in names) or path.suffix == ".safetensors":
         raise ArtifactError(
             f"{str(path)!r} holds weights without a network, or a pickle, which would run code. "
@@ -122,7 +124,9 @@ def _from_archive(path: Path) -> nn.Module:
 
 def _entries(path: Path) -> list[str]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path, follow=True) as file, zipfile.ZipFile(file) as archive:
             return archive.namelist()
-    except zipfile.BadZipFile:
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+        if isinstance(error, ArtifactError):
+            raise
         return []

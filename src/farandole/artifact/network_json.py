@@ -8,10 +8,14 @@ change when a class moves to another file.
 from __future__ import annotations
 
 import inspect
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from farandole import networks, pretrained
 from farandole.errors import ArtifactError
@@ -52,15 +56,78 @@ def network_to_json(network: nn.Module) -> dict[str, Any] | None:
     return description if same else None
 
 
-def network_from_json(description: dict[str, Any]) -> nn.Module:
-    """A network with fresh weights; only classes of torch.nn and our networks are ever called."""
+def network_from_json(
+    description: Any, sizes: Mapping[str, Sequence[int]] | None = None
+) -> nn.Module:
+    """A network with fresh weights; only classes of torch.nn and our networks are ever called.
+
+    Args:
+        description: what `network_to_json` has made.
+        sizes: those of the weights that it is to get. A network that has others is refused before
+            it takes any memory.
+    """
+    if sizes is not None:
+        _check_sizes(description, sizes)
+    return _build(description)
+
+
+def _check_sizes(description: Any, sizes: Mapping[str, Sequence[int]]) -> None:
+    """Raise unless the network, built without memory, has weights of just these sizes."""
+    with torch.device("meta"), _at_most(len(sizes)):
+        network = _build(description, most_layers=len(sizes))
+    state = network.state_dict()
+    own = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    given = {name: tuple(size) for name, size in sizes.items()}
+    wrong = sorted(name for name in own.keys() | given.keys() if own.get(name) != given.get(name))
+    if wrong:
+        name = wrong[0]
+        raise ArtifactError(
+            f"The weights don't fit the network: of {len(wrong)} that differ, {name!r} is "
+            f"{given.get(name, 'missing')} in the file, and {own.get(name, 'missing')} in the "
+            "network. Take both files from the same folder."
+        )
+    unsaved = sum(buffer.nbytes for name, buffer in network.named_buffers() if name not in state)
+    if unsaved > _MOST_UNSAVED:
+        raise ArtifactError(f"The network asks for {unsaved:,} bytes besides its weights.")
+
+
+_MOST_UNSAVED = 256 << 20
+
+
+@contextmanager
+def _at_most(parameters: int) -> Iterator[None]:
+    """Inside, this thread may not make more parameters: none of them would find its weights."""
+    thread, made = threading.get_ident(), 0
+
+    def count(module: nn.Module, name: str, parameter: Any) -> None:
+        nonlocal made
+        made += parameter is not None and threading.get_ident() == thread
+        if made > 2 * parameters + _SPARE:  # while it is built, a network may replace some
+            raise ArtifactError(
+                f"The network asks for more than the {parameters} weights that its file has."
+            )
+
+    handle = register_module_parameter_registration_hook(count)
     try:
-        return _build(description)
-    except (KeyError, AttributeError) as error:
-        raise ArtifactError(f"The description of the network is damaged: {error}") from error
+        yield
+    finally:
+        handle.remove()
 
 
-def _build(description: dict[str, Any]) -> nn.Module:
+_SPARE = 1000
+
+
+def _build(description: Any, most_layers: int | None = None) -> nn.Module:
+    try:
+        return _built(description, most_layers)
+    except ArtifactError:
+        raise
+    except (KeyError, AttributeError, TypeError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ArtifactError(f"The description of the network is damaged ({why}).") from error
+
+
+def _built(description: Any, most_layers: int | None) -> nn.Module:
     name = description["class"]
     kind = _OURS[name] if name in _OURS else getattr(nn, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, nn.Module)):
@@ -71,18 +138,35 @@ def _build(description: dict[str, Any]) -> nn.Module:
     if kind is nn.Sequential:
         layers = nn.Sequential()
         for key, layer in description["layers"].items():
-            layers.add_module(key, _build(layer))
+            layers.add_module(key, _built(layer, most_layers))
         return layers
-    options = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in description["options"].items()
-    }
+    options = _options(kind, name, description["options"], most_layers)
     try:
         made = kind(**options)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except ArtifactError:
+        raise
+    except Exception as error:  # a constructor raises whatever a wrong argument leads it to
         raise ArtifactError(f"The description of a {name} layer is wrong: {error}") from error
     assert isinstance(made, nn.Module)
     return made
+
+
+def _options(
+    kind: type[nn.Module], name: str, given: Mapping[str, Any], most_layers: int | None
+) -> dict[str, Any]:
+    """The arguments of a layer, if it has such; where it is to be is not for a file to say."""
+    known = _constructor(kind)
+    for key, value in given.items():
+        if key not in known:
+            raise ArtifactError(
+                f"The description of a {name} layer is wrong: it takes no argument {key!r}."
+            )
+        is_count = key.endswith("layers") and type(value) is int
+        if is_count and most_layers is not None and value > most_layers:
+            raise ArtifactError(
+                f"The description asks for {key}={value}, and there are {most_layers} weights."
+            )
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
 
 
 def _describe(module: nn.Module) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from farandole.artifact.regular_files import open_regular
 from farandole.errors import ArtifactError, MissingPackage
 
 _KINDS = {
@@ -50,12 +51,23 @@ class OnnxNetwork(nn.Module):
 def read_onnx(path: Path) -> OnnxNetwork:
     """The network in an ONNX file, and in the file of weights that may lie beside it."""
     if not path.with_name(f"{path.name}.data").exists():
-        return OnnxNetwork(path.read_bytes())
+        return OnnxNetwork(_content(path))
     try:
         import onnx
     except ImportError as error:
         raise MissingPackage("onnx", "onnx") from error
-    return OnnxNetwork(onnx.load(path).SerializeToString())
+    _content(path.with_name(f"{path.name}.data"), 1)
+    try:
+        model = onnx.load_model_from_string(_content(path))
+        onnx.load_external_data_for_model(model, str(path.parent))
+        return OnnxNetwork(model.SerializeToString())
+    except Exception as error:  # protobuf's and onnx's own, which refuses paths that lead elsewhere
+        raise ArtifactError(f"{str(path)!r} can't be read as ONNX: {error}") from error
+
+
+def _content(path: Path, most: int = -1) -> bytes:
+    with open_regular(path, follow=True) as file:
+        return file.read(most)
 
 
 def _tensor(output: Any) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from farandole.errors import InputError
+from farandole.errors import ArtifactError, InputError
 from farandole.networks import evaluation_mode, wrapping_advice
 from farandole.ragged import Ragged
 
@@ -91,18 +92,72 @@ class Signature:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Signature:
-        """The inverse of `to_json`."""
-        return cls(
-            **{
-                **data,
-                "features": tuple(data["features"]),
-                "labels": tuple(data["labels"]),
-                "dtypes": tuple(data["dtypes"]),
-                "shapes": tuple(tuple(shape) for shape in data["shapes"]),
-                "thresholds": tuple(data.get("thresholds", ())),
-            }
-        )
+    def from_json(cls, data: Any) -> Signature:
+        """The inverse of `to_json`; it may come from anywhere."""
+        given = data if isinstance(data, Mapping) else {}
+        known = {option.name: option.default for option in fields(cls)}
+        missing = [name for name in known if known[name] is MISSING and name not in given]
+        unknown = [str(name) for name in given if name not in known]
+        if missing or unknown:
+            what = f"no {missing[0]!r}" if missing else f"the unknown {unknown[0]!r}"
+            raise ArtifactError(f"The signature of the saved network is damaged: it has {what}.")
+        for name, value in given.items():
+            if not _CHECKS[name](value):
+                raise ArtifactError(
+                    "The signature of the saved network is damaged: "
+                    f"{name} can't be {repr(value)[:80]}."
+                )
+        if not len(given["features"]) == len(given["shapes"]) == len(given["dtypes"]):
+            raise ArtifactError(
+                "The signature of the saved network is damaged: features, shapes and dtypes are "
+                "not as many."
+            )
+        made: dict[str, Any] = {
+            name: tuple(one) if type(one) is list else one for name, one in given.items()
+        }
+        return cls(**{**made, "shapes": tuple(tuple(shape) for shape in given["shapes"])})
+
+
+_LARGEST_ROW = 1 << 31
+"""How many numbers a row may have that is made up to try a network with."""
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, str) and isinstance(getattr(torch, value, None), torch.dtype)
+
+
+def _is_shape(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    sizes = [size for size in value if size is not None]
+    whole = all(type(size) is int and 0 <= size < _LARGEST_ROW for size in sizes)
+    return whole and len(value) <= 64 and math.prod(sizes) < _LARGEST_ROW
+
+
+def _all(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list | tuple) and all(map(check, value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "features": _all(_is_text),
+    "shapes": _all(_is_shape),
+    "dtypes": _all(_is_dtype),
+    "head": lambda value: _is_text(value) and value in HEADS,
+    "outputs": lambda value: type(value) is int and 0 <= value < _LARGEST_ROW,
+    "labels": _all(_is_text),
+    "stacked": _is_flag,
+    "floated": _is_flag,
+    "floating": _is_dtype,
+    "thresholds": _all(lambda value: type(value) in (int, float)),
+}
 
 
 def zero_column(

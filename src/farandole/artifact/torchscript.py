@@ -1,4 +1,8 @@
-"""A TorchScript module as a plain one that pickles."""
+"""A TorchScript module as a plain one that pickles.
+
+A TorchScript file is code: reading it runs what it says about restoring itself, and among the
+operators that it may call are some that map and write files. So it needs the word of a pickle.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from farandole.artifact.regular_files import open_regular
 from farandole.errors import ArtifactError
 
 
@@ -28,10 +33,18 @@ class ScriptNetwork(nn.Module):
         return self.module(*inputs)
 
 
-def read_script(path: Path) -> ScriptNetwork:
-    """The module in a TorchScript file."""
+def read_script(path: Path, *, allow_pickle: bool) -> ScriptNetwork:
+    """The module in a TorchScript file, if its code is trusted."""
+    if not allow_pickle:
+        raise ArtifactError(
+            f"{str(path)!r} is a TorchScript file, and loading one runs code, as a pickle does: it "
+            "may write to files. If you trust where it comes from, load it with allow_pickle=True "
+            "(farandole predict: --allow-pickle; Spark ML stages: inside of "
+            "farandole.spark.allow_pickle()). A file of torch.export (.pt2) or ONNX needs no trust."
+        )
     try:
-        return ScriptNetwork(_load(str(path)))
+        with open_regular(path, follow=True) as file:
+            return ScriptNetwork(_load(file))
     except RuntimeError as error:
         raise ArtifactError(f"{str(path)!r} can't be read as TorchScript: {error}") from error
 

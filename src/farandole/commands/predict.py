@@ -46,7 +46,7 @@ def add_options(parser: CommandParser) -> None:
     )  # fmt: skip
     add("--overwrite", action="store_true", help="replace an output that exists")
     add("--quiet", action="store_true", help="show no progress")
-    add("--allow-pickle", action="store_true", help="load a pickled network, which runs code")
+    add("--allow-pickle", action="store_true", help="load a pickle or TorchScript: runs code")
 
 
 def run(options: argparse.Namespace) -> int:

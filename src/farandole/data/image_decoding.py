@@ -5,11 +5,15 @@ alpha channel is dropped, so that no two shards can differ. For a network whose 
 is 1 all of them become gray instead. Images of 16 bits keep the upper 8, and those of 32, whose
 range isn't known, are an error; of an animation the first frame is used. A photo whose EXIF notes
 how the camera was held is turned upright; Spark's own reader of images doesn't do that.
+
+A file of some kilobytes can say to be an image of gigabytes. One of more than 100 million pixels is
+not decoded; the environment variable FARANDOLE_MAX_PIXELS says another number.
 """
 
 from __future__ import annotations
 
 import io
+import os
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,7 @@ from farandole.errors import MissingPackage
 
 Array = np.ndarray[Any, Any]
 _BYTES_AT_ONCE = 64 << 20
+_MOST_PIXELS = 100_000_000
 _UNREADABLE = "bytes that can't be decoded as an image"
 
 
@@ -44,9 +49,8 @@ def decode_column(name: str, column: pa.Array, *, gray: bool) -> tuple[Array, Ar
 
 
 def images_at_once(column: pa.Array) -> int:
-    """How many encoded images to decode at once, judged by a few of them."""
-    sample = range(0, len(column), -(-len(column) // 8))
-    largest = max(_bytes_of(column[row]) for row in sample)
+    """How many encoded images to decode at once, so that even the largest of them need little."""
+    largest = max(map(_bytes_of, column))
     return max(1, min(len(column), _BYTES_AT_ONCE // largest))
 
 
@@ -92,17 +96,19 @@ def decode_image(
     gray: bool = False,
     size: tuple[int, int] | None = None,
     crop: bool = False,
-    most: int | None = None,
 ) -> Array:
     """The pixels of one encoded image: (height, width, 3), or (height, width) if `gray`.
 
     It is turned upright. With a `size`, (height, width), it is scaled to that; with `crop`, so that
-    nothing is squashed, and of what is too long only the middle is kept. One that says to have more
-    than `most` pixels is not decoded.
+    nothing is squashed, and of what is too long only the middle is kept. One that says to have too
+    many pixels is not decoded.
     """
     image = _open(data)
-    if most is not None and image.width * image.height > most:
-        raise ValueError(f"{image.width:,}×{image.height:,} pixels are more than {most:,}")
+    if image.width * image.height > most_pixels():
+        raise ValueError(
+            f"{image.width:,}×{image.height:,} pixels are more than {most_pixels():,} "
+            "(FARANDOLE_MAX_PIXELS)"
+        )
     if image.mode in ("I", "F"):  # Pillow would make most of them black or white
         raise ValueError(f"pixels of 32 bits (mode {image.mode}): bring them to 8 or 16 bits")
     image = _upright(image)
@@ -115,6 +121,12 @@ def decode_image(
         box = _middle(image.size, size) if crop else None
         image = image.resize(size[::-1], _BILINEAR, box=box)
     return np.asarray(image)
+
+
+def most_pixels() -> int:
+    """How many pixels an image may have."""
+    given = os.environ.get("FARANDOLE_MAX_PIXELS", "")
+    return int(given) if given.isdecimal() else _MOST_PIXELS
 
 
 _BILINEAR = 2
@@ -137,7 +149,8 @@ def _bytes_of(data: Any) -> int:
         raise
     except Exception:
         return 1
-    return max(1, 3 * int(width) * int(height))
+    refused = width * height > most_pixels()
+    return 1 if refused else max(1, 3 * int(width) * int(height))
 
 
 def _open(data: Any) -> Any:

@@ -21,7 +21,6 @@ _Row = tuple[str, Any, str | None]
 
 EMPTY_FILE = "an empty file"
 
-_MOST_PIXELS = 1 << 27
 _BATCH_BYTES = 16 << 20
 _GRAY, _COLORS = 0, 16
 """What OpenCV, and so Spark, calls one byte a pixel, and three of them."""
@@ -90,6 +89,8 @@ class ImageFileReader:
     def _content(self, path: str) -> bytes:
         file = Path(path.removeprefix("file:"))
         size = file.stat().st_size
+        if not file.is_file():  # a pipe would wait for who writes to it
+            raise _Refused("no regular file")
         if size == 0:
             raise _Refused(EMPTY_FILE)
         if size > self.largest:
@@ -99,9 +100,7 @@ class ImageFileReader:
     def _row(self, path: str, content: Callable[[], Any]) -> _Row:
         try:
             data = content()
-            found = decode_image(
-                data, gray=self.gray, size=self.size, crop=self.crop, most=_MOST_PIXELS
-            )
+            found = decode_image(data, gray=self.gray, size=self.size, crop=self.crop)
         except MissingPackage:
             raise
         except Exception as error:  # Pillow's readers raise whatever a damaged file leads them to

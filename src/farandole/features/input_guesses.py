@@ -33,8 +33,8 @@ def guess_inputs(
         yield [_row(network, tuple(input_shape))]
     elif signature is not None and signature.features:
         yield list(signature.example(rows=1))
-    elif isinstance(network, Program) and network._exported.example_inputs is not None:
-        yield [part[:1] for part in network._exported.example_inputs[0]]
+    elif isinstance(network, Program) and network.exported.example_inputs is not None:
+        yield [part[:1] for part in network.exported.example_inputs[0]]
     else:
         yield from ([_row(network, shape)] for shape in _guesses(network))
 

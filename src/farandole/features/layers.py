@@ -168,7 +168,7 @@ def as_modules(network: nn.Module) -> nn.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found: nn.Module = torch.export.unflatten(network._exported)
+            found: nn.Module = torch.export.unflatten(network.exported)
     except Exception as error:
         raise InputError(
             "The layers of this exported program can't be told apart "

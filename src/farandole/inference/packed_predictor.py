@@ -3,6 +3,9 @@
 What is pickled is the network without its tensors. Those go into a safetensors file, which workers
 map into memory, so that all that run on one host share its pages. A file also has no limit in size,
 where a value of Spark's has one of 2 GB.
+
+The digest comes with the query, by Spark's own way. The file may lie where others can write, so
+what is in it is unpickled only if the digest is that of its content.
 """
 
 from __future__ import annotations
@@ -25,11 +28,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
-from farandole.artifact import Signature, torchscript
-from farandole.errors import InputError
+from farandole.artifact import Signature, read_tensors, torchscript
+from farandole.errors import ArtifactError, InputError
 from farandole.inference.predictor import Predictor, check_initialized
 from farandole.networks import evaluation_mode
 
@@ -46,6 +49,7 @@ class PackedPredictor:
     """A network, its signature and how to apply it."""
 
     digest: str
+    """The sha256 of the network and its tensors."""
     signature: Signature | None
     payload: bytes = b""
     """A small network, whole."""
@@ -54,6 +58,8 @@ class PackedPredictor:
     shared: bool = False
     """Whether the workers see that file where it is."""
     distributed: bool = False
+    content_digest: str = ""
+    """Of the file: the sha256 of the network without its tensors, which is what is unpickled."""
     options: dict[str, Any] = field(default_factory=dict)
     """Further arguments of a Predictor."""
 
@@ -75,10 +81,16 @@ class PackedPredictor:
             payload = cloudpickle.dumps((content, tensors))
             return cls(digest, signature, payload, options=options)
         file = Path(folder or _temporary_folder()) / f"farandole-{digest[:32]}.safetensors"
-        if not file.exists():
+        if not _holds(file, digest):
             _write(file, content, tensors)
-        shared = folder is not None
-        return cls(digest, signature, path=str(file), shared=shared, options=options)
+        return cls(
+            digest,
+            signature,
+            path=str(file),
+            shared=folder is not None,
+            content_digest=hashlib.sha256(content).hexdigest(),
+            options=options,
+        )
 
     def to_be_distributed(self) -> PackedPredictor:
         """The same for workers that look for the file among those that Spark distributes."""
@@ -102,15 +114,32 @@ class PackedPredictor:
 
     def _network(self, find: Callable[[str], str]) -> nn.Module:
         if self.payload:
-            return _with_tensors(*pickle.loads(self.payload))
+            return _with_tensors(*pickle.loads(self.payload))  # it came with the query
         path = find(self.path) if self.distributed else self.path
         if not os.path.exists(path):
             raise InputError(
                 f"This worker can't see the network's file {path!r}. With folder=, name a folder "
                 "that driver and workers share; without it, Spark brings the file."
             )
-        tensors = load_file(path)
-        return _with_tensors(tensors.pop(_NETWORK).numpy().tobytes(), tensors)
+        return _with_tensors(*self._checked(path))
+
+    def _checked(self, path: str) -> tuple[bytes, dict[str, torch.Tensor]]:
+        """The content of the file, if it is what was packed.
+
+        What is unpickled is always checked. The tensors, which run no code, are so only where
+        others may have written: on a host's own disk they stay mapped, and unread until used.
+        """
+        content, tensors = _read(Path(path))
+        intact = hashlib.sha256(content).hexdigest() == self.content_digest
+        if intact and self.shared:
+            intact = _digest(content, tensors) == self.digest
+        if not intact:
+            raise ArtifactError(
+                f"{path!r} is not the network that was packed: its content has another sha256. It "
+                "was damaged, or somebody else has written to that folder. Remove the file, and "
+                "make the predict_udf again."
+            )
+        return content, tensors
 
 
 class _TensorPickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -187,10 +216,26 @@ def _with_tensors(content: bytes, tensors: dict[str, torch.Tensor]) -> nn.Module
     return network
 
 
+def _read(file: Path) -> tuple[bytes, dict[str, torch.Tensor]]:
+    tensors = read_tensors(file, follow=True)
+    if _NETWORK not in tensors:
+        raise ArtifactError(f"{str(file)!r} is not a network on its way to workers.")
+    return tensors.pop(_NETWORK).numpy().tobytes(), tensors
+
+
+def _holds(file: Path, digest: str) -> bool:
+    """Whether the file is there already, and is what its name says."""
+    try:
+        return _digest(*_read(file)) == digest
+    except ArtifactError:
+        return False
+
+
 def _digest(content: bytes, tensors: dict[str, torch.Tensor]) -> str:
     found = hashlib.sha256(content)
-    for tensor in tensors.values():
-        found.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
 

@@ -67,7 +67,8 @@ def load(path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Predict
     Args:
         path: a folder that `save`, a result or a TorchModel has written, or a file of torch.export,
             TorchScript or ONNX.
-        allow_pickle: let a folder be loaded that holds a pickle, which runs code.
+        allow_pickle: let a folder that holds a pickle, or a TorchScript file, be loaded: that runs
+            code.
 
     >>> import tempfile
     >>> folder = f"{tempfile.mkdtemp()}/net"

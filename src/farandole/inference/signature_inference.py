@@ -140,9 +140,11 @@ def _first_row(name: str, column: Any, axes: int, *, gray: bool) -> Any:
 
 def _first_filled(name: str, column: Any, axes: int, row: RaggedArray, gray: bool) -> RaggedArray:
     """One of the first rows that has elements, because only those tell what an element is."""
-    some = ragged_column(name, column[:_MOST_TRIED], axes, gray=gray)
-    filled = np.flatnonzero(some.lengths)
-    return some[int(filled[0]) : int(filled[0]) + 1] if len(filled) else row
+    for number in range(1, min(len(column), _MOST_TRIED)):
+        some = ragged_column(name, column[number : number + 1], axes, gray=gray)
+        if len(some.values):
+            return some
+    return row
 
 
 def _layout_of(row: Any) -> tuple[Shape, str]:

@@ -57,7 +57,8 @@ def predict_udf(
             not those that the network was trained on.
         column: where whole rows go, the column of answers.
         folder: one that driver and workers share, to hold the network; None: Spark brings it.
-        allow_pickle: let a saved folder be loaded that holds a pickle, which runs code.
+        allow_pickle: let a folder that holds a pickle, or a TorchScript file, be loaded: that runs
+            code.
 
     >>> from torch import nn
     >>> classify = predict_udf(nn.Linear(4, 3), answer="class")

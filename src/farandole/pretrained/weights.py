@@ -9,13 +9,13 @@ import hashlib
 import os
 import pickle
 import re
+import zipfile
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from farandole.errors import ArtifactError, InputError, suggestion
@@ -210,11 +210,30 @@ def _content(file: Path) -> Any:
     try:
         if file.suffix == ".safetensors":
             return load_file(file)
+        _check_stored(file)
         return torch.load(file, map_location="cpu", weights_only=True)
+    except ArtifactError:
+        raise
     except pickle.UnpicklingError as error:
         raise ArtifactError(
             f"{str(file)!r} holds more than weights, or is damaged, and reading it could run code. "
             "Where you trust it, load it with torch and save its state_dict() alone."
         ) from error
-    except (SafetensorError, RuntimeError, EOFError, OSError) as error:
-        raise ArtifactError(f"{str(file)!r} can't be read as weights: {error}") from error
+    except Exception as error:  # torch raises whatever a damaged file leads it to
+        raise ArtifactError(
+            f"{str(file)!r} can't be read as weights ({type(error).__name__}: {str(error)[:200]}). "
+            "It is damaged, or no file of weights: get it again."
+        ) from error
+
+
+def _check_stored(file: Path) -> None:
+    """Raise if the file would grow when it is read: torch writes what it holds uncompressed."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        held = sum(entry.file_size for entry in archive.infolist())
+    if held > file.stat().st_size:
+        raise ArtifactError(
+            f"{str(file)!r} has {file.stat().st_size:,} bytes and says to hold {held:,}, which no "
+            "file of torch's does. Save the weights with torch.save."
+        )

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import pickle
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,19 +25,25 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 import cloudpickle
-import torch
 from pyarrow import fs
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReader, MLWriter
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 
 from farandole import _spark
 from farandole.artifact import (
+    SUMS,
     Artifact,
+    Sums,
     network_from_json,
     network_to_json,
+    read_json,
+    read_regular,
+    read_tensors,
     replace_folder,
+    tensor_sizes,
     untied_state_dict,
+    write_sums,
 )
 from farandole.errors import ArtifactError
 from farandole.parallel import registry
@@ -45,6 +52,9 @@ if TYPE_CHECKING:
     from pyspark.ml.param import Params
     from pyspark.sql import SparkSession
 
+_PLACES = ("trace",)
+"""Params that name a place where fit writes: not for a saved folder to say, or to carry."""
+_LARGEST_METADATA = 64 << 20
 _trusting: ContextVar[bool] = ContextVar("farandole_trusting_pickles", default=False)
 
 
@@ -118,8 +128,19 @@ class Reader(MLReader[Any]):
         """A stage with the params that were saved."""
         metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
         instance = self._cls()
-        instance._resetUid(metadata["uid"])
-        DefaultParamsReader.getAndSetParams(instance, metadata)
+        for params in ("paramMap", "defaultParamMap"):
+            for name in _PLACES:
+                if (metadata.get(params) or {}).pop(name, None) is not None:
+                    warnings.warn(
+                        f"{path!r} says {name}, a file to write to. That is left out: set it "
+                        "again, if it is yours.",
+                        stacklevel=4,
+                    )
+        try:
+            instance._resetUid(str(metadata["uid"]))
+            DefaultParamsReader.getAndSetParams(instance, metadata)
+        except Exception as error:  # pyspark raises whatever damaged metadata leads it to
+            raise _damaged_metadata(path, error) from error
         return instance
 
 
@@ -147,6 +168,8 @@ class EstimatorWriter(Writer):
         objects: dict[str, Any] = {}
         with writing(self.sparkSession, path) as folder:
             for param, value in self._estimator._paramMap.items():
+                if param.name in _PLACES:
+                    continue
                 value = registry.describe(value) or value
                 if _is_plain(value):
                     plain[param.name] = value
@@ -180,6 +203,10 @@ class EstimatorReader(Reader):
             estimator._set(strategy=registry.build(estimator.getOrDefault("strategy")))
         with reading(self.sparkSession, path) as folder:
             for spec in sorted(folder.glob("modules/*/network.json")):
+                if not estimator.hasParam(spec.parent.name):
+                    raise ArtifactError(
+                        f"{str(spec.parent)!r} is a network for a param that there is not."
+                    )
                 estimator._set(**{spec.parent.name: _read_module(spec.parent)})
             pickled = folder / "objects" / "params.pickle"
             if pickled.exists():
@@ -218,13 +245,17 @@ def _write_module(folder: Path, name: str, module: nn.Module) -> bool:
     target.mkdir(parents=True)
     (target / "network.json").write_text(json.dumps(description))
     save_file(untied_state_dict(module), target / "weights.safetensors")
+    write_sums(target)
     return True
 
 
 def _read_module(folder: Path) -> nn.Module:
-    module = network_from_json(json.loads((folder / "network.json").read_text()))
-    state: dict[str, torch.Tensor] = load_file(folder / "weights.safetensors")
-    module.load_state_dict(state, assign=True)
+    """A module; those saved before there were sums have none."""
+    sums = Sums.read(folder) if (folder / SUMS).exists() else Sums(folder, None)
+    description = read_json(sums.check("network.json"))
+    weights = sums.check("weights.safetensors")
+    module = network_from_json(description, tensor_sizes(weights))
+    module.load_state_dict(read_tensors(weights), assign=True)
     return module.train()
 
 
@@ -256,13 +287,24 @@ def read_metadata(path: str, session: SparkSession, *expected: str) -> dict[str,
     if local is None:
         metadata = dict(DefaultParamsReader.loadMetadata(path, session))
     else:
-        lines = [file.read_text() for file in sorted(local.glob("metadata/part-*"))]
-        if not any(lines):
+        parts = sorted(local.glob("metadata/part-*"))
+        content = b"".join(read_regular(part, _LARGEST_METADATA) for part in parts)
+        if not content.strip():
             raise ArtifactError(_without_metadata(path, local, expected[0].rpartition(".")[2]))
-        metadata = json.loads("".join(lines))
-    if metadata["class"] not in expected:
-        raise ArtifactError(f"{path!r} holds a {metadata['class']}, and not a {expected[0]}.")
+        try:
+            metadata = dict(json.loads(content))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _damaged_metadata(path, error) from error
+    if metadata.get("class") not in expected:
+        raise ArtifactError(f"{path!r} holds a {metadata.get('class')}, and not a {expected[0]}.")
     return metadata
+
+
+def _damaged_metadata(path: str, error: Exception) -> ArtifactError:
+    return ArtifactError(
+        f"The metadata of {path!r} are damaged ({type(error).__name__}: {str(error)[:200]}). Take "
+        "the folder from where it was saved, or save it again."
+    )
 
 
 def _without_metadata(path: str, folder: Path, kind: str) -> str:

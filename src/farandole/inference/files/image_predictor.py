@@ -23,7 +23,6 @@ Photo = tuple[str, bytes, str | None]
 _BATCH_PHOTOS = 32
 _BATCH_BYTES = 16 << 20
 _DECODED_BYTES = 64 << 20
-_MOST_PIXELS = 1 << 28
 _LARGEST_FILE = 1 << 29
 
 
@@ -95,7 +94,7 @@ class ImagePredictor:
 
     def _pixels(self, number: int, data: bytes, errors: list[str | None]) -> Array | None:
         try:
-            return decode_image(data, gray=self._gray, most=_MOST_PIXELS)
+            return decode_image(data, gray=self._gray)
         except MissingPackage:
             raise
         except Exception as error:  # Pillow's readers raise whatever a damaged file leads them to

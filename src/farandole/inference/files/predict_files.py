@@ -95,7 +95,8 @@ def predict(
         num_workers: threads that compute; "auto": one a core.
         overwrite: replace an output that exists.
         progress: show how far it is: a bar on a terminal, lines elsewhere.
-        allow_pickle: let a saved folder be loaded that holds a pickle, which runs code.
+        allow_pickle: let a folder that holds a pickle, or a TorchScript file, be loaded: that runs
+            code.
 
     >>> import tempfile
     >>> import pyarrow as pa, pyarrow.parquet as pq

@@ -1,0 +1,5 @@
+"""Exported programs: a stranger's file is read and checked before torch sees anything of it."""
+
+from farandole.artifact.program.exported import Program, read_program, write_program
+
+__all__ = ["Program", "read_program", "write_program"]

@@ -1,0 +1,148 @@
+"""An exported program: how a network of one's own is saved without its class.
+
+torch writes it as a zip of tensors and JSON, but its reader would also unpickle what such a zip
+holds, run names in it as code, evaluate its sizes and import the classes that it names. So an
+archive is read and checked here (`archive`, `schema`), and torch reads one that is written anew
+from what was understood.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import warnings
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from torch import nn
+
+from farandole.artifact.program.archive import ProgramContent
+from farandole.artifact.program.json_checks import Refused
+from farandole.artifact.regular_files import open_regular
+from farandole.artifact.signature import Signature
+from farandole.errors import ArtifactError, InputError
+
+
+def write_program(network: nn.Module, signature: Signature, path: Path) -> None:
+    """Export the network for any number of rows.
+
+    What torch notes besides (source lines and paths of the author, guards in Python) is left out.
+    """
+    if any(signature.axes):
+        raise ArtifactError("it takes rows that differ in size, which no exported program can")
+    example = tuple(signature.example(rows=3))
+    batch = torch.export.Dim("batch", min=1)
+    archive = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(
+            network.eval(), example, dynamic_shapes=_dynamic(network, example, batch), strict=False
+        )
+        torch.export.save(program, archive)
+    content = _content(archive, str(path))
+    with path.open("wb") as file:
+        content.write(file)
+    _build(content, str(path))  # what can't be read again is not worth saving
+
+
+def read_program(path: Path, *, follow: bool = True) -> Program:
+    """The program in a file, as a module that predicts."""
+    with open_regular(path, follow=follow) as file:
+        return _build(_content(file, str(path)), str(path))
+
+
+def _content(file: IO[bytes], place: str) -> ProgramContent:
+    try:
+        return ProgramContent.read(file)
+    except Refused as error:
+        raise ArtifactError(
+            f"{place!r} is not a program that can be trusted: {error}. Export the network again "
+            "with torch.export, from tensors to tensors in tuples, lists and dicts."
+        ) from error
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, OSError) as error:
+        raise _damaged(place, error) from error
+    except (RecursionError, MemoryError, OverflowError, RuntimeError) as error:
+        raise _damaged(place, error) from error
+
+
+def _build(content: ProgramContent, place: str) -> Program:
+    try:
+        return Program(content)
+    except Refused as error:
+        raise ArtifactError(f"{place!r} is not a program that can be trusted: {error}.") from error
+    except Exception as error:  # torch's reader raises whatever a wrong graph leads it to
+        raise _damaged(place, error) from error
+
+
+def _damaged(place: str, error: BaseException) -> ArtifactError:
+    why = f"{type(error).__name__}: {str(error)[:200]}"
+    return ArtifactError(
+        f"{place!r} can't be read as an exported program ({why}). It is damaged, or from another "
+        "version of torch: export and save the network again."
+    )
+
+
+class Program(nn.Module):
+    """An exported program as a module: it predicts, and refuses to train."""
+
+    def __init__(self, content: ProgramContent) -> None:
+        super().__init__()
+        self._content = content
+        self._exported = _exported(content)
+        self.program = self._exported.module()
+        self.training = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to Spark's workers as what was read: the module of a program doesn't pickle."""
+        return Program, (self._content,)
+
+    @property
+    def exported(self) -> torch.export.ExportedProgram:
+        """The program as torch has it."""
+        return self._exported
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        """Apply the program."""
+        try:
+            return self.program(*inputs)
+        except AssertionError as error:  # the sizes and types that it was exported for
+            raise InputError(
+                f"The exported program can't take these rows ({error}). For any number of rows, "
+                'export it with dynamic_shapes=({0: torch.export.Dim("rows")},).'
+            ) from error
+
+    def train(self, mode: bool = True) -> Program:
+        """Refuse."""
+        if mode:
+            raise ArtifactError(
+                "A network that was loaded as an exported program can only predict. To train it "
+                "further, load its weights into your own class: load(path, network=MyNetwork())."
+            )
+        return self
+
+
+def _exported(content: ProgramContent) -> torch.export.ExportedProgram:
+    """The program without its tensors by torch's reader, and then those."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.load(content.skeleton())
+    for own, tensors, payloads in zip(
+        (program.state_dict, program.constants), content.tensors, content.payloads, strict=True
+    ):
+        for name, tensor in tensors.items():
+            learned = payloads[name]["tensor_meta"]["requires_grad"]
+            is_parameter = payloads[name]["is_param"]
+            own[name] = nn.Parameter(tensor, requires_grad=learned) if is_parameter else tensor
+    return program
+
+
+def _dynamic(network: nn.Module, example: tuple[Any, ...], batch: Any) -> Any:
+    """The first dimension of every argument; those of *args are one argument to torch."""
+    shapes = tuple({0: batch} for _ in example)
+    parameters = list(inspect.signature(network.forward).parameters.values())
+    named = [p for p in parameters if p.kind is not p.VAR_POSITIONAL][: len(example)]
+    if len(named) < len(example):
+        return (*shapes[: len(named)], shapes[len(named) :])
+    return shapes
