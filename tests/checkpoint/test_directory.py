@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -21,7 +22,7 @@ from safetensors.torch import load_file
 from tests.checkpoint.snapshots import same, snapshot
 from tests.checkpoint.test_manifest import signed
 
-from farandole.checkpoint import CheckpointDirectory, Snapshot
+from farandole.checkpoint import CheckpointDirectory, Snapshot, local_store
 from farandole.checkpoint.folder import SnapshotFiles
 from farandole.checkpoint.local_store import LocalStore
 from farandole.checkpoint.names import CheckpointName
@@ -302,22 +303,24 @@ def test_another_version_is_neither_used_nor_deleted(two: CheckpointDirectory) -
     assert two.names() == ["step-0000000002", "step-0000000004", "step-0000000005"]
 
 
+@pytest.mark.parametrize("moment", ["open", "_open_regular"])
 def test_deleted_while_it_is_read(
-    two: CheckpointDirectory, monkeypatch: pytest.MonkeyPatch
+    two: CheckpointDirectory, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """A newer one is written, and ours deleted, between looking for it and opening it."""
+    """A newer one is written, and ours deleted, before its folder or a file in it is opened."""
     once = CheckpointDirectory(two.url, keep_last=1)
-    real, turns = LocalStore.open, []
+    owner: Any = LocalStore if moment == "open" else local_store
+    real, turns = getattr(owner, moment), []
 
-    def late(store: LocalStore, folder: str, file: str):  # type: ignore[no-untyped-def]
+    def late(*given: Any) -> Any:
         if not turns:
-            turns.append(folder)
+            turns.append(given)
             write(once, 3)
-        return real(store, folder, file)
+        return real(*given)
 
-    monkeypatch.setattr(LocalStore, "open", late)
+    monkeypatch.setattr(owner, moment, late)
     assert same(two.load(), snapshot(3))
-    assert turns == ["step-0000000002"]
+    assert turns
 
 
 def test_a_thousand_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +332,7 @@ def test_a_thousand_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     opened = []
     real = LocalStore.open
 
-    def counted(store: LocalStore, folder: str, file: str):  # type: ignore[no-untyped-def]
+    def counted(store: LocalStore, folder: str, file: str) -> Any:
         opened.append(folder)
         return real(store, folder, file)
 
