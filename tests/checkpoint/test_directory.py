@@ -1,4 +1,4 @@
-"""What a directory of checkpoints does, in each kind of place: a folder, and two of fsspec."""
+"""What a directory of checkpoints does, in each kind of place: a folder, and those of fsspec."""
 
 from __future__ import annotations
 
