@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from farandole.checkpoint import Snapshot
+from farandole.checkpoint import CheckpointDirectory, Snapshot
 
 
 def snapshot(update: int, size: int = 1000) -> Snapshot:
@@ -26,6 +26,11 @@ def snapshot(update: int, size: int = 1000) -> Snapshot:
         "mask": torch.rand(17, generator=generator) > 0.5,
     }
     return Snapshot(update, document, tensors)
+
+
+def write(directory: CheckpointDirectory, *updates: int) -> None:
+    for update in updates:
+        directory.write(snapshot(update))
 
 
 def same(first: Snapshot | None, second: Snapshot) -> bool:

@@ -1,15 +1,14 @@
-"""What a directory of checkpoints does, in each kind of place: a folder, and two of fsspec."""
+"""What a directory of checkpoints does, in each kind of place: a folder, and those of fsspec."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import random
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -18,10 +17,10 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow.fs import LocalFileSystem
 from safetensors.torch import load_file
-from tests.checkpoint.snapshots import same, snapshot
+from tests.checkpoint.snapshots import same, snapshot, write
 from tests.checkpoint.test_manifest import signed
 
-from farandole.checkpoint import CheckpointDirectory, Snapshot
+from farandole.checkpoint import CheckpointDirectory, Snapshot, local_store
 from farandole.checkpoint.folder import SnapshotFiles
 from farandole.checkpoint.local_store import LocalStore
 from farandole.checkpoint.names import CheckpointName
@@ -48,11 +47,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         MemoryFileSystem.pseudo_dirs[:] = [""]
     else:
         yield str(folder) if request.param == "path" else f"{request.param}://{folder}"
-
-
-def write(directory: CheckpointDirectory, *updates: int) -> None:
-    for update in updates:
-        directory.write(snapshot(update))
 
 
 def test_a_snapshot_comes_back_bit_for_bit(url: str) -> None:
@@ -165,102 +159,6 @@ def two(tmp_path: Path) -> CheckpointDirectory:
     return directory
 
 
-FILES = ["state.safetensors", "state.json", "manifest.json"]
-
-
-def expect_the_one_before(directory: CheckpointDirectory, reason: str) -> None:
-    with pytest.warns(UserWarning, match=f"step-0000000002 .*damaged.*{reason}") as caught:
-        assert same(directory.load(), snapshot(1))
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_flipped_bit(two: CheckpointDirectory, file: str) -> None:
-    path = Path(two.url) / "step-0000000002" / file
-    whole = path.read_bytes()
-    positions = {0, 7, 8, len(whole) - 1, *random.Random(0).sample(range(len(whole)), 30)}
-    for position in positions:
-        flipped = bytearray(whole)
-        flipped[position] ^= 1 << random.Random(position).randrange(8)
-        path.write_bytes(flipped)
-        expect_the_one_before(two, file)
-    path.write_bytes(whole)
-    assert same(two.load(), snapshot(2))
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_file_that_is_cut_or_grown(two: CheckpointDirectory, file: str) -> None:
-    path = Path(two.url) / "step-0000000002" / file
-    whole = path.read_bytes()
-    for length in (0, 1, 8, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        expect_the_one_before(two, file)
-    path.write_bytes(whole + b"\n")
-    expect_the_one_before(two, file)
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_missing_file(two: CheckpointDirectory, file: str) -> None:
-    (Path(two.url) / "step-0000000002" / file).unlink()
-    expect_the_one_before(two, f"{file} is missing")
-
-
-def test_an_extra_file_does_no_harm(two: CheckpointDirectory) -> None:
-    (Path(two.url) / "step-0000000002" / ".DS_Store").touch()
-    assert same(two.load(), snapshot(2))
-    write(two, 3, 4)
-    assert two.names() == ["step-0000000003", "step-0000000004"]
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_link_is_refused(two: CheckpointDirectory, file: str, tmp_path: Path) -> None:
-    path = Path(two.url) / "step-0000000002" / file
-    path.rename(tmp_path / "elsewhere")
-    path.symlink_to(tmp_path / "elsewhere")
-    expect_the_one_before(two, f"{file} is a symbolic link")
-
-
-def test_a_linked_folder_is_refused_and_never_followed(
-    two: CheckpointDirectory, tmp_path: Path
-) -> None:
-    path = Path(two.url) / "step-0000000002"
-    path.rename(tmp_path / "elsewhere")
-    path.symlink_to(tmp_path / "elsewhere")
-    expect_the_one_before(two, "is a symbolic link")
-    write(two, 3, 4)
-    assert two.names() == ["step-0000000003", "step-0000000004"]
-    assert sorted(os.listdir(tmp_path / "elsewhere")) == sorted(FILES)
-
-
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.timeout(20)
-def test_a_pipe_does_not_hang(two: CheckpointDirectory, file: str) -> None:
-    path = Path(two.url) / "step-0000000002" / file
-    path.unlink()
-    os.mkfifo(path)
-    expect_the_one_before(two, f"{file} is no regular file")
-    through = CheckpointDirectory(f"local://{two.url}")
-    with pytest.warns(UserWarning, match="no regular file"):
-        assert same(through.load(), snapshot(1))
-
-
-def test_manifests_that_were_swapped(two: CheckpointDirectory) -> None:
-    first, second = (Path(two.url) / f"step-000000000{n}" / "manifest.json" for n in (1, 2))
-    content = first.read_bytes(), second.read_bytes()
-    first.write_bytes(content[1])
-    second.write_bytes(content[0])
-    with pytest.warns(UserWarning, match="that of another checkpoint") as caught:
-        assert two.load() is None
-    assert len(caught) == 2
-
-
-def test_a_copy_under_another_name(two: CheckpointDirectory) -> None:
-    shutil.copytree(Path(two.url) / "step-0000000002", Path(two.url) / "step-0000000005")
-    with pytest.warns(UserWarning, match="step-0000000005.*of update 2"):
-        assert same(two.load(), snapshot(2))
-
-
 def test_all_are_damaged(two: CheckpointDirectory) -> None:
     for name in two.names():
         (Path(two.url) / name / "state.json").write_bytes(b"{}")
@@ -302,22 +200,24 @@ def test_another_version_is_neither_used_nor_deleted(two: CheckpointDirectory) -
     assert two.names() == ["step-0000000002", "step-0000000004", "step-0000000005"]
 
 
+@pytest.mark.parametrize("moment", ["open", "_open_regular"])
 def test_deleted_while_it_is_read(
-    two: CheckpointDirectory, monkeypatch: pytest.MonkeyPatch
+    two: CheckpointDirectory, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """A newer one is written, and ours deleted, between looking for it and opening it."""
+    """A newer one is written, and ours deleted, before its folder or a file in it is opened."""
     once = CheckpointDirectory(two.url, keep_last=1)
-    real, turns = LocalStore.open, []
+    owner: Any = LocalStore if moment == "open" else local_store
+    real, turns = getattr(owner, moment), []
 
-    def late(store: LocalStore, folder: str, file: str):  # type: ignore[no-untyped-def]
+    def late(*given: Any) -> Any:
         if not turns:
-            turns.append(folder)
+            turns.append(given)
             write(once, 3)
-        return real(store, folder, file)
+        return real(*given)
 
-    monkeypatch.setattr(LocalStore, "open", late)
+    monkeypatch.setattr(owner, moment, late)
     assert same(two.load(), snapshot(3))
-    assert turns == ["step-0000000002"]
+    assert turns
 
 
 def test_a_thousand_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +229,7 @@ def test_a_thousand_old_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     opened = []
     real = LocalStore.open
 
-    def counted(store: LocalStore, folder: str, file: str):  # type: ignore[no-untyped-def]
+    def counted(store: LocalStore, folder: str, file: str) -> Any:
         opened.append(folder)
         return real(store, folder, file)
 

@@ -93,6 +93,10 @@ class LocalStore:
             inside = os.open(self._root / folder, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 stream = _open_regular(inside, file)
+            except FileNotFoundError:
+                if os.path.lexists(self._root / folder):
+                    raise Damaged("is missing") from None
+                raise
             finally:
                 os.close(inside)
             with stream:
@@ -118,7 +122,8 @@ class LocalStore:
         for path in reversed(missing):
             with suppress(FileExistsError):
                 os.mkdir(path)
-            _flush_folder(path.parent)
+            with suppress(PermissionError):  # who may add to a folder need not be able to read it
+                _flush_folder(path.parent)
         if not self._root.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
@@ -145,7 +150,8 @@ class LocalStore:
                 os.rename(draft, self._root / str(name))
                 return name
             except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                taken = error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+                if not (taken and draft.is_dir()):
                     raise
                 name = name.next()
 
@@ -183,10 +189,7 @@ def _write_file(path: Path, chunks: Iterable[memoryview]) -> None:
 
 def _open_regular(folder: int, file: str) -> io.FileIO:
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        number = os.open(file, flags, dir_fd=folder)
-    except FileNotFoundError:
-        raise Damaged("is missing") from None
+    number = os.open(file, flags, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise Damaged("is no regular file")
