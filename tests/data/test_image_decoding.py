@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import resource
 from typing import Any
 
 import numpy as np
@@ -129,3 +130,29 @@ def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     for ask in (lambda c: to_ragged("x", c, 2), lambda c: ragged_rows_at_once(c, 2)):
         with pytest.raises(MissingPackage, match=r"pillow.*farandole\[images\]"):
             ask(pa.array([b"..."]))
+
+
+def test_an_image_of_too_many_pixels_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    file = io.BytesIO()
+    Image.new("1", (20_000, 20_000)).save(file, "PNG")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=r"20,000×20,000 pixels .*FARANDOLE_MAX_PIXELS"):
+        image_decoding.decode_image(file.getvalue())
+    with pytest.raises(BadColumn):
+        image_decoding.decode_column("x", pa.array([file.getvalue()] * 8), gray=False)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+def test_the_largest_image_says_how_many_are_decoded_at_once() -> None:
+    def encoded(side: int) -> bytes:
+        file = io.BytesIO()
+        Image.new("L", (side, side)).save(file, "PNG")
+        return file.getvalue()
+
+    small, large = encoded(8), encoded(2000)
+    assert image_decoding.images_at_once(pa.array([small] * 100)) == 100
+    for place in (1, 37, 99):  # wherever it is
+        column = [small] * 100
+        column[place] = large
+        assert image_decoding.images_at_once(pa.array(column)) == (64 << 20) // (3 * 2000 * 2000)

@@ -16,11 +16,12 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests.inference.networks import Tied
 from tests.spark.samples import small_network
 from torch import nn
 
-from farandole.errors import InputError
+from farandole.errors import ArtifactError, InputError
 from farandole.inference import packed_predictor as packing
 from farandole.inference.packed_predictor import INLINE_BYTES, PackedPredictor
 from farandole.networks import MLP
@@ -298,3 +299,49 @@ def test_packing_a_large_network_takes_little_time(tmp_path: Path) -> None:
     start = time.monotonic()
     PackedPredictor.of(large(), None, tmp_path)
     assert time.monotonic() - start < 5
+
+
+class Bomb:
+    def __init__(self, trap: Path) -> None:
+        self.trap = trap
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.trap,)
+
+
+def replace_network(file: Path, trap: Path) -> None:
+    """Put a pickle that runs code where the network's is."""
+    tensors = load_file(file)
+    content = np.frombuffer(pickle.dumps(Bomb(trap)), np.uint8).copy()
+    save_file({**tensors, "network": torch.from_numpy(content)}, file)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_changed_file_is_not_unpickled(shared: bool, tmp_path: Path) -> None:
+    packed = PackedPredictor.of(large(), None, tmp_path if shared else None)
+    replace_network(Path(packed.path), tmp_path / "trap")
+    with pytest.raises(ArtifactError, match=r"not the network that was packed.*Remove the file"):
+        travelled(packed)
+    assert not (tmp_path / "trap").exists()
+    Path(packed.path).unlink()
+
+
+def test_changed_weights_in_a_shared_folder_are_noticed(tmp_path: Path) -> None:
+    packed = PackedPredictor.of(large(), None, tmp_path)
+    tensors = load_file(packed.path)
+    tensors["0"][0] += 1
+    save_file(tensors, packed.path)
+    with pytest.raises(ArtifactError, match="another sha256"):
+        travelled(packed)
+
+
+def test_a_file_that_lies_there_already_is_replaced_if_it_is_another(tmp_path: Path) -> None:
+    packed = PackedPredictor.of(large(), None, tmp_path)
+    before = Path(packed.path).stat().st_mtime_ns
+    assert PackedPredictor.of(large(), None, tmp_path) == packed
+    assert Path(packed.path).stat().st_mtime_ns == before
+    replace_network(Path(packed.path), tmp_path / "trap")
+    again = PackedPredictor.of(large(), None, tmp_path)
+    x = torch.randn(5, 64)
+    torch.testing.assert_close(direct(travelled(again), x), direct(large(), x))
+    assert not (tmp_path / "trap").exists()

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from farandole.errors import ArtifactError, InputError
@@ -104,3 +107,29 @@ def test_other_files(tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(ArtifactError, match=r"holds no state dict .* but list"):
         read_weights(tmp_path / "list.pth")
+
+
+def test_weights_that_grow_when_they_are_read_are_refused(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(1 << 20)}, tmp_path / "plain.pth")
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pth") as old,
+        zipfile.ZipFile(tmp_path / "net.pth", "w", zipfile.ZIP_DEFLATED) as new,
+    ):
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    with pytest.raises(ArtifactError, match=r"says to hold 4,.* torch\.save"):
+        read_weights(tmp_path / "net.pth")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_weights_raise_one_kind_of_error(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    file = tmp_path / f"net{chance.choice(['.pth', '.safetensors'])}"
+    state = {"a": torch.ones(3, 4), "b": torch.ones(5)}
+    save_file(state, file) if file.suffix == ".safetensors" else torch.save(state, file)
+    content = bytearray(file.read_bytes())
+    for _ in range(20):
+        content[chance.randrange(len(content))] = chance.randrange(256)
+    file.write_bytes(content[: chance.randrange(1, len(content))])
+    with pytest.raises(ArtifactError, match=str(file)):
+        read_weights(file)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tests.spark.samples import frame, small_network
 from torch import nn
 
-from farandole.artifact import Artifact, Signature
+from farandole.artifact import Artifact, Signature, write_sums
 from farandole.errors import ArtifactError
 from farandole.spark import TorchEstimator, TorchModel, allow_pickle
 
@@ -276,5 +276,74 @@ def test_a_description_cannot_name_anything_but_layers(spark: SparkSession, tmp_
     text = about.read_text()
     for name in ("os.system", "Module.__init__", "functional", "init"):
         about.write_text(text.replace('"Tanh"', json.dumps(name)))
+        write_sums(about.parent)
         with pytest.raises(ArtifactError, match=r"not a layer of torch\.nn"):
             TorchModel.load(str(tmp_path / "model"))
+
+
+def metadata_of(path: Path) -> Path:
+    [found] = path.glob("metadata/part-*")
+    return found
+
+
+def test_a_saved_estimator_does_not_say_where_to_write(spark: SparkSession, tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    one = TorchEstimator(network=small_network(), epochs=1, progress=False, trace=str(precious))
+    one.write().save(str(tmp_path / "one"))
+    part = metadata_of(tmp_path / "one")
+    assert "precious" not in part.read_text()
+    for params in ("paramMap", "defaultParamMap"):
+        metadata = json.loads(part.read_text())
+        metadata[params]["trace"] = str(precious)
+        part.write_text(json.dumps(metadata))
+        with pytest.warns(UserWarning, match="says trace, a file to write to"):
+            loaded = TorchEstimator.load(str(tmp_path / "one"))
+        assert loaded.getTrace() is None
+    loaded.fit(frame(spark))
+    assert precious.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        "3",
+        "{}",
+        '{"class": 3}',
+        "[" * 100_000,
+        "KIND, ",
+        'KIND, "uid": 3, "paramMap": 4',
+        'KIND, "uid": "a", "paramMap": {"nonsense": 3}',
+        'KIND, "uid": "a", "paramMap": {"epochs": []}',
+    ],
+)
+def test_damaged_metadata(content: str, spark: SparkSession, tmp_path: Path) -> None:
+    TorchEstimator(network=small_network()).write().save(str(tmp_path / "one"))
+    part = metadata_of(tmp_path / "one")
+    kind = json.dumps(json.loads(part.read_text())["class"])
+    start = '{"sparkVersion": "4.0.0", "timestamp": 1, "defaultParamMap": {}, "class": '
+    made = content.replace("KIND", start + kind) + ("}" if "KIND" in content else "")
+    part.write_text(made)
+    with pytest.raises(ArtifactError, match="one"):
+        TorchEstimator.load(str(tmp_path / "one"))
+
+
+def test_a_pipe_in_place_of_metadata(spark: SparkSession, tmp_path: Path) -> None:
+    TorchEstimator(network=small_network()).write().save(str(tmp_path / "one"))
+    part = metadata_of(tmp_path / "one")
+    part.unlink()
+    os.mkfifo(part)
+    with pytest.raises(ArtifactError, match="a pipe"):
+        TorchEstimator.load(str(tmp_path / "one"))
+
+
+def test_a_flipped_bit_in_an_estimators_network(spark: SparkSession, tmp_path: Path) -> None:
+    TorchEstimator(network=small_network()).write().save(str(tmp_path / "one"))
+    [weights] = tmp_path.glob("one/modules/*/weights.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(ArtifactError, match="not what was saved"):
+        TorchEstimator.load(str(tmp_path / "one"))

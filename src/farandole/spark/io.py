@@ -128,20 +128,24 @@ class Reader(MLReader[Any]):
         """A stage with the params that were saved."""
         metadata = read_metadata(path, self.sparkSession, class_name(self._cls))
         instance = self._cls()
-        for params in ("paramMap", "defaultParamMap"):
-            for name in _PLACES:
-                if (metadata.get(params) or {}).pop(name, None) is not None:
-                    warnings.warn(
-                        f"{path!r} says {name}, a file to write to. That is left out: set it "
-                        "again, if it is yours.",
-                        stacklevel=4,
-                    )
         try:
+            _leave_out_places(path, metadata)
             instance._resetUid(str(metadata["uid"]))
             DefaultParamsReader.getAndSetParams(instance, metadata)
         except Exception as error:  # pyspark raises whatever damaged metadata leads it to
             raise _damaged_metadata(path, error) from error
         return instance
+
+
+def _leave_out_places(path: str, metadata: dict[str, Any]) -> None:
+    for params in ("paramMap", "defaultParamMap"):
+        for name in _PLACES:
+            if metadata.get(params, {}).pop(name, None) is not None:
+                warnings.warn(
+                    f"{path!r} says {name}, a file to write to. That is left out: set it again, "
+                    "if it is yours.",
+                    stacklevel=4,
+                )
 
 
 class ModelReader(Reader):
