@@ -1,5 +1,5 @@
 # Two commands are all that a fresh clone needs: `make demo` and `make test`.
-# Each makes .venv, installs what constraints.txt pins, sees to Java, and then runs.
+# Each makes .venv, installs what constraints.txt pins (checked by hashes), sees to Java, and then runs.
 # PYTHON=/path/to/python chooses the interpreter; JAVA_HOME is honoured.
 
 .DEFAULT_GOAL := help
@@ -41,11 +41,12 @@ faults: $(STAMP) ## every fault and attack, with a table of how each of them end
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "fault or attack" --faults tests $(ARGS)
 
 .PHONY: check
-check: $(STAMP) ## ruff, mypy --strict and the layer test
+check: $(STAMP) ## ruff, mypy --strict, the layer test, and known vulnerabilities of what is pinned
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy --strict src
 	$(BIN)/python -m pytest -q tests/test_layers.py
+	$(BIN)/python scripts/audit.py
 
 .PHONY: format
 format: $(STAMP) ## let ruff put the code in order
@@ -62,6 +63,16 @@ bench: $(STAMP) ## run every file of benchmarks/
 package: $(STAMP) ## build source archive and wheel into dist/, and try them as a user would
 	@sh scripts/package.sh
 
+.PHONY: sbom
+sbom: $(STAMP) ## all packages of .venv as a CycloneDX bill of materials: dist/farandole.cdx.json
+	@mkdir -p dist
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON \
+	    -o dist/farandole.cdx.json $(BIN)/python
+
+.PHONY: pin
+pin: $(STAMP) ## write the hashes of all packages that constraints.txt pins
+	$(BIN)/python scripts/pin.py
+
 .PHONY: matrix
 matrix: $(STAMP) ## which versions of Python and Spark work; writes docs/compatibility.md
 	@$(WITH_JAVA) $(BIN)/python scripts/matrix.py $(ARGS)
@@ -76,6 +87,6 @@ clean: ## remove environments, caches, build output, and what demo and explain w
 	rm -rf farandole-demo farandole-explain spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt requirements-build.txt requirements-dev.txt
 	@sh scripts/venv.sh $(VENV)
 	@touch $@

@@ -1,11 +1,18 @@
 #!/bin/sh
-# Usage: scripts/pip_install.sh FOLDER REQUIREMENT [REQUIREMENT ...]
+# Usage: scripts/pip_install.sh FOLDER [pip's OPTION ...] REQUIREMENT [REQUIREMENT ...]
 # Installs into the virtual environment FOLDER, at the versions of constraints.txt. Each source archive (pyspark is
-# one) is built with the tools that it asks for, not with those that happen to be in FOLDER.
+# one) is built with the tools that it asks for, not with those that happen to be in FOLDER, unless an option says so.
+# With --require-hashes as the first option, only what the requirements name by version and hash.
 set -eu
 constraints="$(dirname "$0")/../constraints.txt"
 python="${1:?usage: scripts/pip_install.sh FOLDER REQUIREMENT [REQUIREMENT ...]}/bin/python"
 shift
+# torch is named with its version because pip takes the build for the CPU that is at hand only if it is asked for this
+# very release. It has no hash: see scripts/pin.py.
+case ${1-} in
+--require-hashes) ;;
+*) set -- --constraint "$constraints" "torch==$(sed -n 's/^torch==//p' "$constraints")" "$@" ;;
+esac
 
 # pip's own output is a wall; a line a package is enough to see that it moves. If pip fails, what it said last follows:
 # it explains some errors (a conflict of versions) where it reports progress. The shell reads the lines, not awk,
@@ -41,12 +48,11 @@ warnings() {
 }
 
 # Descriptor 3 leads to `progress`, so that pip's two streams can go different ways. Plain sh has no `pipefail`: the
-# last line of the first stream says whether pip failed. torch is named with its version because pip takes the
-# build for the CPU that is at hand only if it is asked for this very release.
+# last line of the first stream says whether pip failed.
 {
     {
         PYTHONUNBUFFERED=1 "$python" -m pip install --disable-pip-version-check --progress-bar off \
-            --constraint "$constraints" "torch==$(sed -n 's/^torch==//p' "$constraints")" "$@" 2>&1 >&3 ||
+            "$@" 2>&1 >&3 ||
             echo "pip failed" >&3
     } | warnings
 } 3>&1 | progress

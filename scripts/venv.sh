@@ -1,7 +1,8 @@
 #!/bin/sh
 # Usage: scripts/venv.sh FOLDER
 # Makes a virtual environment in FOLDER (an existing one that works is kept) and
-# installs this project with its development tools, at the versions of constraints.txt.
+# installs this project with its development tools: the files that requirements-*.txt name by their hashes, at the
+# versions of constraints.txt.
 set -eu
 cd "$(dirname "$0")/.."
 venv=${1:?usage: scripts/venv.sh FOLDER}
@@ -42,8 +43,19 @@ else
     "$python" -m venv --clear "$venv"
 fi
 
+pip_install() { sh scripts/pip_install.sh "$venv" "$@"; }
+
+# What builds source archives comes first. After torch, which has no hash, nothing is fetched any more: a package that
+# the files with hashes lack is an error.
+install() {
+    pip_install --require-hashes --no-deps --requirement requirements-build.txt &&
+        pip_install --require-hashes --no-deps --no-build-isolation --requirement requirements-dev.txt &&
+        pip_install &&
+        pip_install --no-index --no-build-isolation --editable '.[dev]'
+}
+
 say "Installing the packages of constraints.txt (some minutes the first time)"
-sh scripts/pip_install.sh "$venv" --editable '.[dev]' || {
+install || {
     say "The packages could not be installed: see pip's words above. Call make again when that is fixed."
     exit 1
 }

@@ -13,7 +13,7 @@ from pyspark.ml.linalg import DenseVector, SparseVector, VectorUDT
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from tests.spark.recorder import Recorder, recorded
-from tests.spark.samples import classes, frame
+from tests.spark.samples import classes, frame, small_network
 from torch import nn
 
 from farandole.data.schema import KEY, Columns
@@ -195,13 +195,13 @@ def test_rows_are_placed_by_their_content(spark: SparkSession) -> None:
     assert min(shares) > 100
 
 
-@pytest.mark.parametrize("name", ["__farandole_key", "__Farandole_Prediction"])
-def test_names_of_columns_that_are_added_are_refused(spark: SparkSession, name: str) -> None:
-    rows = frame(spark).withColumnRenamed("features", name)
-    estimator = TorchEstimator(module=nn.Linear(4, 3), maxIter=1, numWorkers=1)
-    with pytest.raises(InputError, match=f"Column '{name}': .* Rename or drop it"):
-        estimator.setFeaturesCol(name).fit(rows)
-    model = estimator.setFeaturesCol("features").fit(frame(spark))
-    unused = frame(spark).withColumn(name, F.lit(1))
-    with pytest.raises(InputError, match=f"Column '{name}': .* Rename or drop it"):
-        model.transform(unused)
+def test_names_of_columns_that_are_added_are_refused(spark: SparkSession) -> None:
+    rows = frame(spark)
+    estimator = TorchEstimator(network=small_network(), epochs=1, numWorkers=1, progress=False)
+    with pytest.raises(InputError, match="'__farandole_key': .* Rename or drop it"):
+        estimator.copy({estimator.featuresCol: "__farandole_key"}).fit(
+            rows.withColumnRenamed("features", "__farandole_key")
+        )
+    taken = rows.withColumn("__Farandole_Prediction", F.lit(1))
+    with pytest.raises(InputError, match="'__Farandole_Prediction': .* Rename or drop it"):
+        estimator.fit(taken).transform(taken)

@@ -27,7 +27,11 @@ class RowGroup:
     @property
     def rows(self) -> int:
         """How many there are, by the file's footer."""
-        return int(self.fragment.metadata.row_group(self.number).num_rows)
+        return int(self._footer.num_rows)
+
+    @property
+    def _footer(self) -> Any:
+        return self.fragment.metadata.row_group(self.number)
 
     def batches(
         self,
@@ -49,7 +53,8 @@ class RowGroup:
         """
         keys = ds.get_partition_keys(self.fragment.partition_expression)
         with self.fragment.open() as source:
-            file = pq.ParquetFile(source, metadata=self.fragment.metadata, **self._buffering())
+            buffering = self._buffering(columns)
+            file = pq.ParquetFile(source, metadata=self.fragment.metadata, **buffering)
             own = [name for name in columns if name in file.schema_arrow.names]
             rows = self._rows_at_once(file, own, most_rows, most_bytes)
             for batch in file.iter_batches(
@@ -57,16 +62,19 @@ class RowGroup:
             ):
                 yield _conformed(batch, schema, columns, keys)
 
-    def _buffering(self) -> dict[str, Any]:
+    def _buffering(self, columns: Sequence[str]) -> dict[str, Any]:
         """Of object stores large parts are better read at once, unless they are too large."""
-        about = self.fragment.metadata.row_group(self.number)
-        parts = (about.column(number) for number in range(about.num_columns))
-        size = sum(part.total_compressed_size for part in parts)
         if isinstance(self.fragment.filesystem, LocalFileSystem):
             return {"buffer_size": _LOCAL_BUFFER, "pre_buffer": False}
-        if size > _MOST_AT_ONCE:
+        if sum(chunk.total_compressed_size for chunk in self._chunks(columns)) > _MOST_AT_ONCE:
             return {"buffer_size": _REMOTE_BUFFER, "pre_buffer": False}
         return {"pre_buffer": True}
+
+    def _chunks(self, columns: Sequence[str]) -> list[Any]:
+        """What the footer says about columns and their fields."""
+        about, fields = self._footer, tuple(f"{name}." for name in columns)
+        chunks = (about.column(number) for number in range(about.num_columns))
+        return [c for c in chunks if f"{c.path_in_schema}.".startswith(fields)]
 
     def _rows_at_once(
         self, file: pq.ParquetFile, columns: list[str], most_rows: int, most_bytes: int
@@ -80,19 +88,9 @@ class RowGroup:
         if None in widths:
             first = next(file.iter_batches(16, row_groups=[self.number], columns=columns), None)
             seen = first.nbytes / first.num_rows if first is not None and first.num_rows else 0
-            widest = max(self._encoded_bytes(columns) / max(self.rows, 1), seen)
+            encoded = sum(chunk.total_uncompressed_size for chunk in self._chunks(columns))
+            widest = max(encoded / max(self.rows, 1), seen)
         return max(1, min(most_rows, int(most_bytes / max(widest, 1))))
-
-    def _encoded_bytes(self, columns: list[str]) -> int:
-        """How large columns are by the footer: encoded, not compressed."""
-        about = self.fragment.metadata.row_group(self.number)
-        parts = (about.column(number) for number in range(about.num_columns))
-        return sum(
-            part.total_uncompressed_size
-            for part in parts
-            if part.path_in_schema in columns
-            or part.path_in_schema.startswith(tuple(f"{name}." for name in columns))
-        )
 
 
 def _width(kind: pa.DataType) -> float | None:
