@@ -128,6 +128,7 @@ def test_a_worker_ends_with_its_driver_where_that_was_asked_for(start: Start) ->
     assert other.poll() is None
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_left_of_a_killed_driver_whose_worker_is_stopped(tmp_path: Path) -> None:
     code = (
         "import farandole, os, signal\n"

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -141,3 +142,51 @@ def test_output_of_workers_reaches_the_terminal(capfd: pytest.CaptureFixture[str
     shown = capfd.readouterr()
     assert "[rank 0] hello\n" in shown.out
     assert "[rank 0] HELLO\n" in shown.err
+
+
+def send_later(number: signal.Signals, seconds: float = 1.0) -> None:
+    threading.Timer(seconds, os.kill, (os.getpid(), number)).start()
+
+
+def load_for_ever(rank: int, size: int, batches: object) -> None:
+    if rank == 1:
+        time.sleep(300)
+
+
+def test_ctrl_c_before_the_ring_is_up_ends_at_once() -> None:
+    task = Task(load=load_for_ever, work=look_around, stoppable=True)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        send_later(signal.SIGINT)
+        LocalEngine().run(task, 2, timeout=60, on_message=lambda *_: None)
+    assert time.monotonic() - start < 45
+
+
+def wait_for_stop(world: World, state: object) -> str:
+    while not world.link.stop_requested():
+        time.sleep(0.01)
+    return "in order"
+
+
+def test_sigterm_at_the_driver_is_a_request_for_an_orderly_end() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    up: set[int] = set()
+
+    def terminate_when_up(rank: int, message: object) -> None:
+        up.add(rank)
+        if len(up) == 2:
+            up.clear()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def tell_and_wait(world: World, state: object) -> str:
+        world.link.tell("up")
+        return wait_for_stop(world, state)
+
+    task = Task(load=lambda *_: None, work=tell_and_wait, stoppable=True)
+    results = LocalEngine().run(task, 2, timeout=60, on_message=terminate_when_up)
+    assert results == ["in order", "in order"]
+    task = Task(load=lambda *_: None, work=tell_and_wait)
+    with pytest.raises(SystemExit, match="143"):
+        LocalEngine().run(task, 2, timeout=60, on_message=terminate_when_up)
+    assert signal.getsignal(signal.SIGTERM) is before
