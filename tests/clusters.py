@@ -71,12 +71,14 @@ class StandaloneCluster:
 
     def __exit__(self, *_: object) -> None:
         for process in reversed(self._processes):
-            end(process)
+            _kill_tree(process)
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         """Start one more Worker; Spark gives it an executor as soon as it has registered."""
         place = ["-d", str(self.folder / f"work-{self._started}"), "--host", HOST]
-        process = self._start("worker.Worker", *self._size, *place, "--webui-port", "0", self.master)
+        process = self._start(
+            "worker.Worker", *self._size, *place, "--webui-port", "0", self.master
+        )
         self.workers.append(process)
         return process
 
@@ -91,7 +93,7 @@ class StandaloneCluster:
     def kill_worker(self, worker: subprocess.Popen[bytes]) -> None:
         """Kill a Worker and its executor, as if their host had lost its power."""
         self.workers.remove(worker)
-        end(worker)
+        _kill_tree(worker)
 
     def session(self, settings: Mapping[str, str] | None = None) -> SparkSession:
         """A session on this cluster; `settings` add to those here, or replace them."""
@@ -115,7 +117,7 @@ class StandaloneCluster:
         return builder.getOrCreate()
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a part of the cluster, in a process group of its own."""
+        """Start a part of the cluster; it ends with the process group of whoever started it."""
         import pyspark
 
         home = Path(pyspark.__file__).parent
@@ -127,12 +129,7 @@ class StandaloneCluster:
         self._started += 1
         with (self.folder / f"{name}-{self._started}.log").open("w") as log:
             process = subprocess.Popen(
-                command,
-                env=environment,
-                cwd=self.folder,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                command, env=environment, cwd=self.folder, stdout=log, stderr=log
             )
         self._processes.append(process)
         return process
@@ -172,9 +169,19 @@ def in_a_process(
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End a process and its children."""
+    """End a process that leads a group, and the group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+def _kill_tree(process: subprocess.Popen[Any]) -> None:
+    """End a process and all that it has started, whatever groups they are in."""
+    with suppress(psutil.NoSuchProcess):
+        top = psutil.Process(process.pid)
+        for each in [top, *top.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
     process.wait(60)
 
 

@@ -232,6 +232,11 @@ def executors_running(session: SparkSession, tag: str) -> list[str]:
     return [task.executorId() for task in _tasks(session, tag) if task.status() == "RUNNING"]
 
 
+def ask_executor(session: SparkSession, executor: str) -> None:
+    """Return when an executor has answered, or is known to be gone."""
+    session.sparkContext._jsc.sc().getExecutorThreadDump(executor)
+
+
 def replace_executors(session: SparkSession, executors: Iterable[str]) -> None:
     """Have Spark end executors and start others, as it does with those that don't answer."""
     for executor in executors:

@@ -22,14 +22,21 @@ import torch
 from tests.clusters import StandaloneCluster
 
 import farandole
-from farandole.errors import WorkerLost
 
 FOLDER = Path(sys.argv[1])
 Pids = dict[int, tuple[int, int]]
 
 
+def mark(folder: str) -> None:
+    """Write down which processes this worker is: its rank's Python, and its executor's JVM."""
+    jvm = next(p.pid for p in psutil.Process().parents() if "java" in p.name())
+    name = f"{folder}/{farandole.current_world().rank}"
+    Path(f"{name}.part").write_text(f"{os.getpid()} {jvm}")
+    os.rename(f"{name}.part", f"{name}.pids")
+
+
 class Marked(torch.nn.Linear):
-    """Writes down which processes it is trained by: its rank's Python, and its executor's JVM."""
+    """Marks its workers when training begins, or lets rank 1 crash."""
 
     def __init__(self, folder: Path, crash: bool = False) -> None:
         super().__init__(1, 1)
@@ -38,13 +45,9 @@ class Marked(torch.nn.Linear):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         if not self.written and self.training:
             self.written = True
-            rank = farandole.current_world().rank
-            if self.crash and rank == 1:
+            if self.crash and farandole.current_world().rank == 1:
                 ctypes.string_at(0)
-            jvm = next(p.pid for p in psutil.Process().parents() if "java" in p.name())
-            name = f"{self.folder}/{rank}"
-            Path(f"{name}.part").write_text(f"{os.getpid()} {jvm}")
-            os.rename(f"{name}.part", f"{name}.pids")
+            mark(self.folder)
         return super().forward(rows)
 
 
@@ -72,23 +75,25 @@ def rows() -> Any:
     return spark.createDataFrame(values, "x double, label double")
 
 
-def fit(network: torch.nn.Module, epochs: int, observer: Any = None) -> Any:
+def fit(network: torch.nn.Module, epochs: int) -> Any:
     options = {"loss": "mse", "batch_size": 16, "learning_rate": 1e-6, "num_workers": 2}
-    return farandole.train(
-        network, rows(), epochs=epochs, progress=False, observer=observer, timeout=60, **options
-    )
+    return farandole.train(network, rows(), epochs=epochs, progress=False, timeout=60, **options)
 
 
-def failed_fit(
-    name: str, fault: Callable[[Pids], None], *, crash: bool = False, observer: Any = None
-) -> dict[str, Any]:
+def failed_fit(name: str, fault: Callable[[Pids], None], *, crash: bool = False) -> dict[str, Any]:
     """What a user sees of a fit during which the fault happens."""
     injection = Injection(name, fault)
+    return seen(lambda: fit(Marked(injection.folder, crash), 10**6), injection)
+
+
+def seen(call: Callable[[], object], injection: Injection | None = None) -> dict[str, Any]:
+    """The error that a user sees, and how long after the fault."""
     start = time.monotonic()
     try:
-        fit(Marked(injection.folder, crash), 10**6, observer)
+        call()
     except Exception as error:
-        return {**described(error), "seconds": time.monotonic() - (injection.happened or start)}
+        fault = injection.happened if injection is not None else 0
+        return {**described(error), "seconds": time.monotonic() - (fault or start)}
     return {"error": None}
 
 
@@ -97,7 +102,8 @@ def described(error: BaseException) -> dict[str, Any]:
         "error": type(error).__name__,
         "rank": getattr(error, "rank", None),
         "text": str(error),
-        "shown": error.__suppress_context__ and error.__cause__ is None,
+        "shown alone": error.__cause__ is None
+        and (error.__suppress_context__ or error.__context__ is None),
     }
 
 
@@ -110,6 +116,10 @@ def goes_on() -> float:
 
 def kill_executor(pids: Pids) -> None:
     os.kill(pids[1][1], signal.SIGKILL)
+
+
+def stop_executor(pids: Pids) -> None:
+    os.kill(pids[1][1], signal.SIGSTOP)
 
 
 def kill_host(pids: Pids) -> None:
@@ -134,33 +144,12 @@ def stop_session(pids: Pids) -> None:
     spark.stop()
 
 
-def stopped_executor() -> dict[str, Any]:
-    """The JVM of rank 1 is stopped, and somebody (here: the observer) notices."""
-    stopped: list[int] = []
-
-    def stop(pids: Pids) -> None:
-        os.kill(pids[1][1], signal.SIGSTOP)
-        stopped.append(pids[1][1])
-
-    def observer(event: object) -> None:
-        if stopped:
-            raise WorkerLost(1, "it doesn't answer.")
-
-    return failed_fit("stopped", stop, observer=observer)
-
-
-def a_stopped_session() -> dict[str, Any]:
+def stopped_session() -> dict[str, Any]:
     """One that is stopped while workers run, and is used again."""
     frame = rows()
     found = failed_fit("session", stop_session)
-    for name, call in {
-        "train": lambda: farandole.train(torch.nn.Linear(1, 1), frame, loss="mse"),
-        "estimator": lambda: estimator().fit(frame),
-    }.items():
-        try:
-            call()
-        except Exception as error:
-            found[name] = described(error)
+    found["train"] = seen(lambda: farandole.train(torch.nn.Linear(1, 1), frame, loss="mse"))
+    found["estimator"] = seen(lambda: estimator().fit(frame))
     return found
 
 
@@ -175,12 +164,7 @@ def dynamic_allocation() -> dict[str, Any]:
     spark.stop()
     settings = {"enabled": "true", "shuffleTracking.enabled": "true"}
     spark = cluster.session({f"spark.dynamicAllocation.{k}": v for k, v in settings.items()})
-    start = time.monotonic()
-    try:
-        fit(torch.nn.Linear(1, 1), 1)
-    except Exception as error:
-        return {**described(error), "seconds": time.monotonic() - start}
-    return {"error": None}
+    return seen(lambda: fit(torch.nn.Linear(1, 1), 1))
 
 
 SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
@@ -188,9 +172,9 @@ SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
     "host killed": lambda: failed_fit("host", kill_host),
     "python killed": lambda: failed_fit("python", kill_python),
     "python crashed": lambda: failed_fit("crash", nothing, crash=True),
-    "executor stopped": stopped_executor,
+    "executor stopped": lambda: failed_fit("stopped", stop_executor),
     "job cancelled": lambda: failed_fit("cancel", cancel),
-    "session stopped": a_stopped_session,
+    "session stopped": stopped_session,
     "dynamic allocation": dynamic_allocation,
 }
 LAST = {"session stopped", "dynamic allocation"}

@@ -19,7 +19,7 @@ from tests.engines import traces
 import farandole
 from farandole.engines import SparkEngine, Task, resolve
 from farandole.engines.driver_link import DriverEndpoint
-from farandole.errors import InputError, NotEnoughSlots, WorkerFailed
+from farandole.errors import InputError, NotEnoughSlots, WorkerLost
 from farandole.testing import engine_contract as contract
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def killed_or_waiting() -> None:
 
 
 def test_a_killed_worker_is_named_and_not_the_peer_that_lost_it(spark: SparkSession) -> None:
-    with pytest.raises(WorkerFailed, match=r"rank 1 failed: its Python process died") as caught:
+    with pytest.raises(WorkerLost, match="rank 1 was lost: its Python process was kill") as caught:
         farandole.run(killed_or_waiting, num_workers=2)
     assert caught.value.rank == 1
     assert "org.apache.spark" not in str(caught.value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 
 from farandole._spark import TaskPlace
 from farandole.engines.failure import Failure, first_cause
@@ -14,6 +15,7 @@ from farandole.errors import JobCancelled, LaunchError, WorkerFailed, WorkerLost
 
 _LONGEST_QUOTE = 200
 _ABORTED = "Job aborted due to stage failure"
+_FAILED_TASK = "finished unsuccessfully."
 _BARRIER_TASK = re.compile(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)")
 _CANCELLED = re.compile(r"Job \d+ cancelled ?([^\n]*?)(?: SQLSTATE: \w+)?$", re.M)
 _OPERATION_CANCELLED = "OPERATION_CANCELED"  # Spark Connect's word for it
@@ -23,9 +25,7 @@ _UNREACHABLE = re.compile(
     r"|StatusCode\.UNAVAILABLE",
     re.I,
 )
-_EXECUTOR_LOST = re.compile(
-    r"ExecutorLostFailure \(executor (\S+) [^)]*\)(?: Reason:\s*([^\n]*))?"
-)
+_EXECUTOR_LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) [^)]*\)(?: Reason:\s*([^\n]*))?")
 _PYTHON_DIED = re.compile(
     r"Python worker exited unexpectedly \(crashed\)(?P<watched>:)?"
     r"(?:\s*Fatal Python error: (?P<fault>[^\n]+))?"
@@ -45,8 +45,8 @@ _FATES = (
     ),
     (
         r"\b137\b|memory limits|OOM|\bKilled by external signal",
-        "it was killed, most often for lack of memory: raise spark.executor.memoryOverhead, or make "
-        "batches smaller",
+        "it was killed, most often for lack of memory: raise spark.executor.memoryOverhead, or "
+        "make batches smaller",
     ),
     (
         r"\b143\b|preempt|decommission",
@@ -168,9 +168,9 @@ def _not_started(text: str) -> Exception | None:
             "farandole.daemon" in text and package == "farandole"
         )
         return LaunchError(
-            f"{daemon}the Python of Spark's workers has no {package}. Install it on every executor, "
-            "or let spark.pyspark.python (PYSPARK_PYTHON) name an environment that has it, before "
-            "the session starts."
+            f"{daemon}the Python of Spark's workers has no {package}. Install it on every "
+            "executor, or let spark.pyspark.python (PYSPARK_PYTHON) name an environment that has "
+            "it, before the session starts."
         )
     if python := _NO_PYTHON.search(text):
         return LaunchError(
@@ -188,9 +188,7 @@ def _not_started(text: str) -> Exception | None:
 
 def _summarised(error: Exception, text: str) -> Exception:
     """Errors that Spark has put into Python words stay as they are; of others, what counts."""
-    from py4j.protocol import Py4JError
-
-    if not isinstance(error, Py4JError):
+    if not type(error).__module__.startswith("py4j"):
         return error
     python = _TRACEBACK.search(text)
     task = _BARRIER_TASK.search(text)
@@ -201,11 +199,12 @@ def _summarised(error: Exception, text: str) -> Exception:
 
 
 def _root_line(text: str) -> str:
-    """What is left of Java's text without stack traces and the names of exception classes."""
+    """What counts of Java's text: without stack traces, and without names of exception classes."""
     lines = [line for line in text.splitlines() if line.strip() and not _is_frame(line)]
-    causes = [n for n, line in enumerate(lines) if line.startswith("Caused by: ")]
-    last = lines[causes[-1]] if causes else lines[-1]
-    told = next((line for line in lines if _ABORTED in line), last)
+    after = [line for before, line in pairwise(lines) if before.endswith(_FAILED_TASK)]
+    aborted = [line for line in lines if _ABORTED in line]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    told = next(iter(after or aborted or causes[-1:] or lines), "")
     return re.sub(r"^(?:Caused by: |: )?(?:[\w.$]+(?:Exception|Error): )*", "", told)
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from farandole import _spark
 from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.interrupt import Interrupts
+from farandole.engines.spark_executors import ExecutorWatch
 from farandole.errors import WorkerLost
 
 if TYPE_CHECKING:
@@ -49,17 +50,18 @@ class SparkJob:
     def table(self, endpoint: DriverEndpoint, interrupts: Interrupts, stoppable: bool) -> pa.Table:
         """What the workers gave; raises what Spark or the driver's end of the links says."""
         self._thread.start()
-        while self._thread.is_alive():
-            self._thread.join(0.1)
-            self._notice.update(endpoint.connected)
-            if endpoint.error is not None:
-                self._give_up(endpoint.error)
-            if interrupts.count == 0:
-                continue
-            if not stoppable or interrupts.count > 1 or endpoint.connected == 0:
-                self._cancel()
-                raise KeyboardInterrupt
-            endpoint.request_stop()
+        with ExecutorWatch(self._session, self._tag) as executors:
+            while self._thread.is_alive():
+                self._thread.join(0.1)
+                self._notice.update(endpoint.connected)
+                if (error := endpoint.error or executors.lost()) is not None:
+                    self._give_up(error)
+                if interrupts.count == 0:
+                    continue
+                if not stoppable or interrupts.count > 1 or endpoint.connected == 0:
+                    self._cancel()
+                    raise KeyboardInterrupt
+                endpoint.request_stop()
         if self._error is not None:
             raise self._error
         assert self._table is not None

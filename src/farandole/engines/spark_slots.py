@@ -22,9 +22,7 @@ _most: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 """The most slots that each session was seen to have."""
 
 
-def settled_slots(
-    session: SparkSession, wanted: int, patience: float = REPLACEMENT_SECONDS
-) -> int:
+def settled_slots(session: SparkSession, wanted: int, patience: float = REPLACEMENT_SECONDS) -> int:
     """How many tasks can run at once; for more than there are, a cluster gets some time.
 
     If the session has had the wanted slots before, it has lost executors: up to `patience` seconds
