@@ -31,10 +31,10 @@ def test_local_workers_run_the_drivers_python_unless_told_otherwise(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "another-python")
-    _spark.use_this_python(spark)
+    _spark.set_up_python(spark)
     assert spark.sparkContext.pythonExec == "another-python"  # PYSPARK_PYTHON is set here
     monkeypatch.delenv("PYSPARK_PYTHON")
-    _spark.use_this_python(spark)
+    _spark.set_up_python(spark)
     assert spark.sparkContext.pythonExec == sys.executable
 
 

@@ -8,8 +8,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlparse
 from weakref import WeakKeyDictionary
 
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 _LOCAL_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?$")
 _COUNT_SECONDS = 60.0
 _BY_BATCH = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
+_FAULT_HANDLER = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
 _counts: WeakKeyDictionary[SparkSession, tuple[float, int]] = WeakKeyDictionary()
 """When a Connect session's partitions were counted, and how many there were."""
+_MOST_TASKS = 10_000
 _sent: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 """The files that each session has distributed."""
 
@@ -69,6 +71,24 @@ def _default_session() -> SparkSession | None:
     except Exception:  # Connect's packages are optional
         return None
     return ConnectSession.getActiveSession() or ConnectSession._get_default_session()  # type: ignore[return-value]
+
+
+def check_running(session: SparkSession) -> None:
+    """Raise if the session has been stopped."""
+    from farandole.errors import InputError
+
+    if _is_stopped(session):
+        raise InputError(
+            "The Spark session has been stopped. Start a new one with "
+            "SparkSession.builder.getOrCreate(), and read the DataFrame again from it."
+        )
+
+
+def _is_stopped(session: SparkSession) -> bool:
+    if is_connect(session):
+        return bool(getattr(session, "is_stopped", False))
+    context = session.sparkContext._jsc
+    return context is None or bool(context.sc().isStopped())
 
 
 def is_connect(session: SparkSession) -> bool:
@@ -182,6 +202,63 @@ def running_tasks(session: SparkSession) -> int | None:
     return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
 
+def has_dynamic_allocation(session: SparkSession) -> bool:
+    """Whether Spark starts and ends executors as it needs them; on this machine alone it can't."""
+    asked = str(session.conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
+    return asked and not is_local(session)
+
+
+class TaskPlace(NamedTuple):
+    """The executor that runs a task, and its host where that is known."""
+
+    executor: str
+    host: str
+
+    def __str__(self) -> str:
+        return f"executor {self.executor}" + (f" on {self.host}" if self.host else "")
+
+
+def task_places(session: SparkSession, tag: str) -> dict[int, TaskPlace]:
+    """Where the tasks of the last stage with a tag run or ran; Connect doesn't tell."""
+    if is_connect(session) or is_local(session):
+        return {}
+    return {task.partitionId(): _place(task) for task in _tasks(session, tag)}
+
+
+def executors_running(session: SparkSession, tag: str) -> list[str]:
+    """The executors that, as far as Spark knows, still run tasks of the last stage with a tag."""
+    if is_connect(session) or is_local(session):
+        return []
+    return [task.executorId() for task in _tasks(session, tag) if task.status() == "RUNNING"]
+
+
+def ask_executor(session: SparkSession, executor: str) -> None:
+    """Return when an executor has answered, or is known to be gone."""
+    session.sparkContext._jsc.sc().getExecutorThreadDump(executor)
+
+
+def replace_executors(session: SparkSession, executors: Iterable[str]) -> None:
+    """Have Spark end executors and start others, as it does with those that don't answer."""
+    for executor in executors:
+        session.sparkContext._jsc.sc().killAndReplaceExecutor(executor)
+
+
+def _place(task: Any) -> TaskPlace:
+    return TaskPlace(str(task.executorId()), str(task.host()))
+
+
+def _tasks(session: SparkSession, tag: str) -> list[Any]:
+    """Spark's records of the tasks of the last stage with a tag."""
+    context = session.sparkContext._jsc.sc()
+    jobs = context.statusTracker().getJobIdsForTag(tag)
+    info = session.sparkContext.statusTracker().getJobInfo(max(jobs, default=-1))
+    if info is None:
+        return []
+    stage, store = max(info.stageIds), context.statusStore()
+    found = store.taskList(stage, store.lastStageAttempt(stage).attemptId(), _MOST_TASKS)
+    return [found.apply(index) for index in range(found.size())]
+
+
 def _slots_by_counting(session: SparkSession, fresh: bool) -> int:
     """Connect shows neither executors nor context, but a range has one partition for each core."""
     master = session.conf.get("spark.master", "") or ""
@@ -236,6 +313,7 @@ def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The Arrow schema in which Python workers will see the rows of `frame`."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    check_running(frame.sparkSession)
     # Spark 4.1 takes UTC without being told; later ones have a name for it.
     named = "timezone" in inspect.signature(to_arrow_schema).parameters
     zone: dict[str, Any] = {"timezone": "UTC"} if named else {}
@@ -269,17 +347,19 @@ def qualified_path(session: SparkSession, path: str) -> str:
     return path if default.startswith("file:") else f"{default.rstrip('/')}/{path.lstrip('/')}"
 
 
-def use_this_python(session: SparkSession) -> None:
-    """Let workers on this machine run the driver's Python, unless the user chose another.
+def set_up_python(session: SparkSession) -> None:
+    """Prepare Python workers, as far as the user has not: which Python, and that crashes are told.
 
-    Spark would take whatever `python3` comes first in the path, which seldom is the environment
-    that the driver runs in.
+    On this machine workers run the driver's Python. Spark would take whatever `python3` comes
+    first in the path, which seldom is the environment that the driver runs in.
     """
     import os
     import sys
 
     if "PYSPARK_PYTHON" not in os.environ and not is_connect(session) and is_local(session):
         session.sparkContext.pythonExec = sys.executable
+    if _FAULT_HANDLER not in session.conf.getAll:
+        session.conf.set(_FAULT_HANDLER, "true")
 
 
 def local_session(name: str, cores: int | str = 2) -> SparkSession:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import secrets
-import sys
-import time
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,10 +12,13 @@ import pyarrow as pa
 from farandole import _spark
 from farandole.engines.base import DEFAULT_HEARTBEAT, MessageHandler, Task
 from farandole.engines.driver_link import DriverEndpoint
-from farandole.engines.failure import Failure, first_cause
+from farandole.engines.failure import Failure
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.serialization import PickledTask, load_result
+from farandole.engines.spark_errors import translated
+from farandole.engines.spark_job import SparkJob, StartNotice
+from farandole.engines.spark_slots import REPLACEMENT_SECONDS, settled_slots
 from farandole.engines.spark_task import RESULT_COLUMNS, BarrierSpec, run_barrier_task
 from farandole.engines.verdict import verdict
 from farandole.engines.worker import Joined
@@ -28,10 +28,6 @@ from farandole.world import LONGEST_WAIT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_SETTLING_SECONDS = 3.0
-"""How long to wait for one more executor; ten times that for the first."""
-_CANCEL_SECONDS = 20.0
-_NOTICE_SECONDS = 15.0
 _LOSS_SECONDS = 0.5
 """How long the news of a worker's death may take to be here."""
 
@@ -46,8 +42,11 @@ class SparkEngine:
 
     @property
     def session(self) -> SparkSession:
-        """The session that was given, or else the active one."""
-        return self._session or _spark.require_session()
+        """The session that was given, or else the active one; raises if it was stopped."""
+        if self._session is None:
+            return _spark.require_session()
+        _spark.check_running(self._session)
+        return self._session
 
     def run(
         self,
@@ -61,8 +60,9 @@ class SparkEngine:
         on_message: MessageHandler,
     ) -> list[Any]:
         """Run one barrier stage; `rows` has exactly one partition a worker."""
-        self._check_slots(num_workers)
-        _spark.use_this_python(self.session)
+        session = self.session
+        self._check_barrier(num_workers)
+        _spark.set_up_python(session)
         frame = rows if rows is not None else self._one_row_a_worker(num_workers)
         pickled = PickledTask(task)
         failures: list[Failure] = []
@@ -82,7 +82,7 @@ class SparkEngine:
                 driver=endpoint.address,
                 heartbeat=monitor.address,
                 run_name=f"farandole-{secrets.token_hex(16)}",
-                one_host=_spark.is_local(self.session),
+                one_host=_spark.is_local(session),
                 timeout=timeout,
                 join_timeout=join_timeout,
                 has_rows=rows is not None,
@@ -90,38 +90,37 @@ class SparkEngine:
             results = frame.mapInArrow(
                 partial(run_barrier_task, spec), RESULT_COLUMNS, barrier=True
             )
-            collector = _Collector(self.session, results, _StartNotice(num_workers))
+            job = SparkJob(session, results, StartNotice(num_workers))
             try:
-                table = collector.table(endpoint, monitor, interrupts, task.stoppable)
+                table = job.table(endpoint, monitor, interrupts, task.stoppable)
             except Exception as error:
-                known = verdict(
-                    failures,
-                    monitor.wait_for_loss(_LOSS_SECONDS),
-                    finished=(),
-                    size=num_workers,
-                    timeout=timeout,
-                )
-                translated = known or _translated(error, failures, endpoint.address.secret)
-                raise translated from translated.__cause__  # and not from Spark's wall of text
+                if error is endpoint.error:
+                    raise
+                lost = monitor.wait_for_loss(_LOSS_SECONDS)
+                known = verdict(failures, lost, finished=(), size=num_workers, timeout=timeout)
+                secret, places = endpoint.address.secret, job.places()
+                told = translated(error, failures, places, secret, lost=lost, known=known)
+                raise told from told.__cause__  # and not from Spark's wall of text
         return _assembled(table, num_workers)
 
-    def _check_slots(self, wanted: int) -> None:
-        """Raise unless so many tasks can run at once."""
+    def settled_slots(self, wanted: int, patience: float = REPLACEMENT_SECONDS) -> int:
+        """How many tasks can run at once, after some time for executors that are on their way.
+
+        `patience` is for Spark to replace executors that this session has had, and lost.
+        """
+        return settled_slots(self.session, wanted, patience)
+
+    def _check_barrier(self, wanted: int) -> None:
+        """Raise if Spark would refuse a barrier stage of so many tasks."""
+        if _spark.has_dynamic_allocation(self.session):
+            raise LaunchError(
+                "Workers are tasks of one barrier stage, and Spark runs none while dynamic "
+                "allocation is on: start the session with spark.dynamicAllocation.enabled=false, "
+                "and as many executors as you need (spark.executor.instances)."
+            )
         available = self.settled_slots(wanted)
         if available < wanted:
             raise NotEnoughSlots(wanted, available)
-
-    def settled_slots(self, wanted: int) -> int:
-        """How many tasks can run at once; for more than there are, a cluster gets a moment."""
-        available, since = _spark.slots(self.session), time.monotonic()
-        while available < wanted and not _spark.is_local(self.session):
-            patience = _SETTLING_SECONDS if available else 10 * _SETTLING_SECONDS
-            if time.monotonic() - since > patience:
-                break
-            time.sleep(0.2)
-            before, available = available, _spark.slots(self.session, fresh=True)
-            since = since if before == available else time.monotonic()
-        return available
 
     def _one_row_a_worker(self, count: int) -> DataFrame:
         """What makes Spark start so many tasks, where there are no rows to feed them."""
@@ -134,110 +133,6 @@ class SparkEngine:
             return DriverEndpoint(_spark.driver_host(self.session), on_message)
         except OSError:  # a host name that this machine can't listen on: no live progress then
             return DriverEndpoint("127.0.0.1", on_message)
-
-
-class _Collector:
-    """Collects in a thread of its own, so that Ctrl-C can be handled in order."""
-
-    def __init__(self, session: SparkSession, results: DataFrame, notice: _StartNotice) -> None:
-        self._session = session
-        self._results = results
-        self._notice = notice
-        self._tag = f"farandole-{secrets.token_hex(8)}"
-        self._table: pa.Table | None = None
-        self._error: BaseException | None = None
-        self._thread = _spark.thread(session, self._collect)
-
-    def _collect(self) -> None:
-        _spark.add_tag(self._session, self._tag)
-        try:
-            self._table = self._results.toArrow()
-        except BaseException as error:
-            self._error = error
-
-    def table(
-        self,
-        endpoint: DriverEndpoint,
-        monitor: HeartbeatMonitor,
-        interrupts: Interrupts,
-        stoppable: bool,
-    ) -> pa.Table:
-        self._thread.start()
-        while self._thread.is_alive():
-            self._thread.join(0.1)
-            self._notice.update(endpoint.connected)
-            if endpoint.error is not None:
-                self._cancel()
-                raise endpoint.error
-            if monitor.lost is not None:
-                monitor.kill_workers()
-                self._cancel()
-                raise monitor.lost
-            if interrupts.count == 0:
-                continue
-            if not stoppable or interrupts.count > 1 or endpoint.connected == 0:
-                self._cancel()
-                raise interrupts.error()
-            endpoint.request_stop()
-        if self._error is not None:
-            raise self._error
-        assert self._table is not None
-        return self._table
-
-    def _cancel(self) -> None:
-        """Again and again, because only what has already started can be cancelled."""
-        deadline = time.monotonic() + _CANCEL_SECONDS
-        while self._thread.is_alive() and time.monotonic() < deadline:
-            _spark.cancel(self._session, self._tag)
-            self._thread.join(1)
-
-
-class _StartNotice:
-    """Tells, once, that no worker has come in time: until all of them fit, Spark says nothing."""
-
-    def __init__(self, workers: int, seconds: float = _NOTICE_SECONDS) -> None:
-        self._workers = workers
-        self._due = time.monotonic() + seconds
-        self._done = False
-
-    def update(self, connected: int) -> bool:
-        """Whether the notice was given now, `connected` being how many workers have come."""
-        self._done = self._done or connected > 0
-        if self._done or time.monotonic() < self._due:
-            return False
-        self._done = True
-        print(
-            f"farandole: still waiting for {self._workers} workers to start; are all of Spark's "
-            "slots busy? (Or they can't reach this driver: `farandole doctor` tells.)",
-            file=sys.stderr,
-            flush=True,
-        )
-        return True
-
-
-_BROKEN_TASK = re.compile(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)")
-
-
-def _translated(error: Exception, failures: list[Failure], secret: bytes) -> Exception:
-    """Our worker's own exception, where Spark's wall of text contains one."""
-    text = str(error)
-    found = Failure.from_text(text, secret)
-    known = [*failures, found] if found else failures
-    failure = first_cause(known) if known else None
-    broken = _BROKEN_TASK.search(text)
-    if (failure is None or failure.lost_peer) and broken and "exited unexpectedly" in text:
-        why = (
-            "its Python process died without an error message, most often killed for lack of memory"
-        )
-        failure = Failure(int(broken[1]), why, "", None, lost_peer=False)
-    if failure is not None:
-        return failure.to_error()
-    if "No module named 'farandole'" in text:
-        return LaunchError(
-            "The Python of Spark's workers has no farandole. Install it there, or point "
-            "PYSPARK_PYTHON at an environment that has it before the session starts."
-        )
-    return error
 
 
 def _assembled(table: pa.Table, size: int) -> list[Any]:

@@ -74,7 +74,7 @@ class PredictUdf:
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
         session = session or _spark.require_session()
-        _spark.use_this_python(session)
+        _spark.set_up_python(session)
         _spark.read_by_row(session)
         application = self.distributed(session)
 
@@ -214,7 +214,7 @@ class PredictUdf:
         from pyspark.sql.pandas.functions import pandas_udf
 
         session = _spark.require_session()
-        _spark.use_this_python(session)
+        _spark.set_up_python(session)
         _spark.read_by_row(session)
         (argument,) = (name for name in function.__annotations__ if name != "return")
         function.__annotations__ = {argument: given, "return": gives}

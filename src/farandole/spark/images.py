@@ -72,7 +72,7 @@ def read_images(
             "Normalised pictures are arrays of one length, so they need a size: size=224."
         )
     listed, names = _listed(spark, path, recursive)
-    _spark.use_this_python(spark)
+    _spark.set_up_python(spark)
     if _are_here(spark, names):
         return _opened_here(reader, spark, names)
     return _read_by_spark(reader, listed, names)

@@ -77,7 +77,7 @@ class TextTokenizer(TextTokenizerParams, Transformer, MLWritable, MLReadable["Te
         source, target = self.getInputCol(), self.getOutputCol()
         _check_columns(dataset, source, target)
         nulls, tokenizer = check_choice("nulls", self.getOrDefault("nulls"), NULLS), self.loaded()
-        _spark.use_this_python(dataset.sparkSession)
+        _spark.set_up_python(dataset.sparkSession)
 
         def split(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
             # Each task has a core of its own, and others run beside it.

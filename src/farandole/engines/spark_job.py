@@ -1,0 +1,142 @@
+"""The Spark job that the workers are tasks of: collected in a thread, cancelled in bounded time."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from farandole import _spark
+from farandole.engines.driver_link import DriverEndpoint
+from farandole.engines.heartbeat_monitor import HeartbeatMonitor
+from farandole.engines.interrupt import Interrupts
+from farandole.engines.spark_executors import ExecutorWatch
+from farandole.errors import WorkerLost
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CANCEL_SECONDS = 10.0
+_REASON_SECONDS = 2.0
+"""How long Spark may take to say why a worker is gone, which it often knows best."""
+_END_SECONDS = 6.0
+"""How long executors may take to end cancelled tasks: they allow Python processes two seconds."""
+_NOTICE_SECONDS = 15.0
+
+
+class SparkJob:
+    """Collects the workers' results in a thread of its own, so that Ctrl-C is handled in order."""
+
+    def __init__(self, session: SparkSession, results: DataFrame, notice: StartNotice) -> None:
+        self._session = session
+        self._results = results
+        self._notice = notice
+        self._tag = f"farandole-{secrets.token_hex(8)}"
+        self._table: pa.Table | None = None
+        self._error: BaseException | None = None
+        self._thread = _spark.thread(session, self._collect)
+
+    def _collect(self) -> None:
+        try:
+            _spark.add_tag(self._session, self._tag)
+            self._table = self._results.toArrow()
+        except BaseException as error:
+            self._error = error
+
+    def table(
+        self,
+        endpoint: DriverEndpoint,
+        monitor: HeartbeatMonitor,
+        interrupts: Interrupts,
+        stoppable: bool,
+    ) -> pa.Table:
+        """What the workers gave; raises what Spark or the driver's end of the links says."""
+        self._thread.start()
+        with ExecutorWatch(self._session, self._tag) as executors:
+            while self._thread.is_alive():
+                self._thread.join(0.1)
+                self._notice.update(endpoint.connected)
+                if monitor.lost is not None:
+                    monitor.kill_workers()  # what is stopped or locked hears nothing else
+                if (error := endpoint.error or monitor.lost or executors.lost()) is not None:
+                    self._give_up(error)
+                if interrupts.count == 0:
+                    continue
+                if not stoppable or interrupts.count > 1 or endpoint.connected == 0:
+                    self._cancel()
+                    raise interrupts.error()
+                endpoint.request_stop()
+        if self._error is not None:
+            raise self._error
+        assert self._table is not None
+        return self._table
+
+    def places(self) -> Mapping[int, _spark.TaskPlace]:
+        """Where Spark ran each rank, as far as it tells."""
+        with suppress(Exception):  # the session may have been stopped meanwhile
+            return _spark.task_places(self._session, self._tag)
+        return {}
+
+    def _give_up(self, error: BaseException) -> None:
+        """End the job, and raise `error`, or Spark's own word for a worker that was lost."""
+        if not isinstance(error, WorkerLost):
+            self._cancel()
+            raise error
+        self._thread.join(_REASON_SECONDS)
+        if self._error is not None:
+            raise self._error
+        self._cancel()
+        with suppress(Exception):
+            self._replace_stuck_executors()
+        raise error
+
+    def _cancel(self) -> None:
+        """Again and again, because only what has already started can be cancelled.
+
+        A thread that doesn't come back in time is left to itself: it holds nothing but the session.
+        """
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        while self._thread.is_alive() and time.monotonic() < deadline:
+            with suppress(Exception):  # the session may have been stopped meanwhile
+                _spark.cancel(self._session, self._tag)
+            self._thread.join(1)
+
+    def _replace_stuck_executors(self) -> None:
+        """Have Spark replace executors that don't end their tasks.
+
+        To Spark they are busy for two minutes more, and nothing else could run there.
+        """
+        deadline = time.monotonic() + _END_SECONDS
+        while stuck := _spark.executors_running(self._session, self._tag):
+            if time.monotonic() > deadline:
+                _spark.replace_executors(self._session, stuck)
+                return
+            time.sleep(0.2)
+
+
+class StartNotice:
+    """Tells, once, that no worker has come in time: until all of them fit, Spark says nothing."""
+
+    def __init__(self, workers: int, seconds: float = _NOTICE_SECONDS) -> None:
+        self._workers = workers
+        self._due = time.monotonic() + seconds
+        self._done = False
+
+    def update(self, connected: int) -> bool:
+        """Whether the notice was given now, `connected` being how many workers have come."""
+        self._done = self._done or connected > 0
+        if self._done or time.monotonic() < self._due:
+            return False
+        self._done = True
+        print(
+            f"farandole: still waiting for {self._workers} workers to start; are all of Spark's "
+            "slots busy? (Or they can't reach this driver: `farandole doctor` tells.)",
+            file=sys.stderr,
+            flush=True,
+        )
+        return True
