@@ -97,13 +97,19 @@ def translated(
         return failure.to_error()
     if isinstance(error, WorkerLost):
         return lost or error
-    if lost is not None and not _EXECUTOR_LOST.search(text):  # of executors, Spark knows more
+    if lost is not None and not _spark_knows_more(text):
         return lost
     if (cause := _lost(text, places) or _not_started(text)) is not None:
         return cause
     if known is not None:
         return known
     return failure.to_error() if failure is not None else _summarised(error, text)
+
+
+def _spark_knows_more(text: str) -> bool:
+    """Whether Spark's text says why an executor is gone, or where a process crashed."""
+    died = _PYTHON_DIED.search(text)
+    return bool(_EXECUTOR_LOST.search(text) or (died and died["fault"]))
 
 
 def _text_of(error: Exception) -> str:

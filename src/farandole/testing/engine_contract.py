@@ -149,7 +149,7 @@ def _hold_interpreter_lock() -> None:
 
 
 _DEATHS: dict[str, Callable[[], None]] = {
-    r"segmentation fault(.|\n)* in _segfault": _segfault,
+    r"[Ss]egmentation fault(.|\n)* in _segfault": _segfault,
     r"exit code 7|os\._exit": _leave,
     r"killed": _be_killed,
 }
