@@ -198,10 +198,10 @@ def test_rows_are_placed_by_their_content(spark: SparkSession) -> None:
 def test_names_of_columns_that_are_added_are_refused(spark: SparkSession) -> None:
     rows = frame(spark)
     estimator = TorchEstimator(network=small_network(), epochs=1, numWorkers=1, progress=False)
-    with pytest.raises(InputError, match="'__farandole_key': .* Rename or drop it"):
+    with pytest.raises(InputError, match=r"'__farandole_key': .* Rename or drop it"):
         estimator.copy({estimator.featuresCol: "__farandole_key"}).fit(
             rows.withColumnRenamed("features", "__farandole_key")
         )
     taken = rows.withColumn("__Farandole_Prediction", F.lit(1))
-    with pytest.raises(InputError, match="'__Farandole_Prediction': .* Rename or drop it"):
+    with pytest.raises(InputError, match=r"'__Farandole_Prediction': .* Rename or drop it"):
         estimator.fit(taken).transform(taken)
