@@ -4,7 +4,7 @@
 
 `make setup` installs from these files and takes no file that isn't named here by its sha256. All
 wheels of a release for the supported Pythons are listed, on whatever platform, and its source
-archive, as the index that pip is configured for gives them. Run it after a change of constraints.txt.
+archive, as the index that pip is configured for gives them. Run it when constraints.txt changed.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,3 +51,21 @@ def test_contributors_are_told_of_every_make_target() -> None:
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.M)
     told = re.findall(r"^\| `make ([a-z-]+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
     assert set(targets) - {"help"} == set(told)
+
+
+def _pins(file: str) -> dict[str, str]:
+    lines = (ROOT / file).read_text().splitlines()
+    pairs = (line.removesuffix("\\").split("==") for line in lines if re.match(r"\w", line))
+    return {canonicalize_name(name): version.strip() for name, version in pairs}
+
+
+def test_everything_that_is_pinned_has_hashes() -> None:
+    """But torch, whose build for the CPU is another file on every kind of machine."""
+    hashed = _pins("requirements-dev.txt")
+    assert hashed == {name: v for name, v in _pins("constraints.txt").items() if name != "torch"}
+    assert _pins("requirements-build.txt").items() <= hashed.items()
+    for file in ("requirements-build.txt", "requirements-dev.txt"):
+        parts = re.split(r"^(?=\w)", (ROOT / file).read_text(), flags=re.M)[1:]
+        for part in parts:
+            sums = re.findall(r"^    --hash=sha256:([0-9a-f]{64})(?: \\)?$", part, re.M)
+            assert len(sums) == part.count("\n") - 1 > 0, part
