@@ -3,7 +3,7 @@
 from farandole.artifact import torchscript
 from farandole.artifact.folder import Artifact, replace_folder, untied_state_dict
 from farandole.artifact.loading import LoadedNetwork, load_network, load_weights
-from farandole.artifact.network_json import network_from_json, network_to_json
+from farandole.artifact.network_json import filled_network, network_from_json, network_to_json
 from farandole.artifact.onnx_file import OnnxNetwork
 from farandole.artifact.program import Program
 from farandole.artifact.regular_files import open_regular, read_json, read_regular
@@ -23,6 +23,7 @@ __all__ = [
     "Shape",
     "Signature",
     "Sums",
+    "filled_network",
     "load_network",
     "load_weights",
     "network_from_json",

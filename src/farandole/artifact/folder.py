@@ -25,7 +25,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from farandole.artifact.network_json import network_from_json, network_to_json
+from farandole.artifact.network_json import filled_network, network_to_json
 from farandole.artifact.program import read_program, write_program
 from farandole.artifact.regular_files import open_regular, read_json
 from farandole.artifact.signature import Signature
@@ -203,14 +203,13 @@ def _read_network(
 
 
 def _with_weights(weights: Path, description: Any, network: nn.Module | None) -> nn.Module:
-    module = network
-    if module is None:  # nothing is built before it is known that the weights fill it
-        module = network_from_json(description, tensor_sizes(weights))
     try:
-        module.load_state_dict(read_tensors(weights), assign=network is None)
+        if network is None:
+            return filled_network(description, tensor_sizes(weights), lambda: read_tensors(weights))
+        network.load_state_dict(read_tensors(weights))
     except RuntimeError as error:
         raise ArtifactError(f"The weights in {str(weights)!r} don't fit: {error}") from error
-    return module
+    return network
 
 
 def _unpickled(file: Path) -> nn.Module:

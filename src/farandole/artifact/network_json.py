@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,25 +56,43 @@ def network_to_json(network: nn.Module) -> dict[str, Any] | None:
     return description if same else None
 
 
-def network_from_json(
-    description: Any, sizes: Mapping[str, Sequence[int]] | None = None
-) -> nn.Module:
-    """A network with fresh weights; only classes of torch.nn and our networks are ever called.
-
-    Args:
-        description: what `network_to_json` has made.
-        sizes: those of the weights that it is to get. A network that has others is refused before
-            it takes any memory.
-    """
-    if sizes is not None:
-        _check_sizes(description, sizes)
+def network_from_json(description: Any) -> nn.Module:
+    """A network with fresh weights; only classes of torch.nn and our networks are ever called."""
     return _build(description)
 
 
-def _check_sizes(description: Any, sizes: Mapping[str, Sequence[int]]) -> None:
-    """Raise unless the network, built without memory, has weights of just these sizes."""
+def filled_network(
+    description: Any,
+    sizes: Mapping[str, Sequence[int]],
+    read: Callable[[], Mapping[str, torch.Tensor]],
+) -> nn.Module:
+    """The network with weights of its own.
+
+    Args:
+        description: what `network_to_json` has made.
+        sizes: those of the weights. A network that has others is refused before it takes memory.
+        read: gives the weights.
+    """
     with torch.device("meta"), _at_most(len(sizes)):
         network = _build(description, most_layers=len(sizes))
+    _check_sizes(network, sizes)
+    network.load_state_dict(read(), assign=True)
+    if any(map(_is_unfilled, network.modules())):  # it has tensors that aren't saved with it
+        network = _build(description)
+        network.load_state_dict(read(), assign=True)
+    return network
+
+
+def _is_unfilled(module: nn.Module) -> bool:
+    """Whether a layer that was built without memory still has tensors without any."""
+    inside: list[Any] = [*vars(module).values(), *module._parameters.values()]
+    inside += module._buffers.values()
+    inside += [one for part in inside if isinstance(part, list | tuple) for one in part]
+    return any(isinstance(one, torch.Tensor) and one.is_meta for one in inside)
+
+
+def _check_sizes(network: nn.Module, sizes: Mapping[str, Sequence[int]]) -> None:
+    """Raise unless the network has weights of just these sizes."""
     state = network.state_dict()
     own = {name: tuple(tensor.shape) for name, tensor in state.items()}
     given = {name: tuple(size) for name, size in sizes.items()}

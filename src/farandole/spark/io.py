@@ -35,7 +35,7 @@ from farandole.artifact import (
     SUMS,
     Artifact,
     Sums,
-    network_from_json,
+    filled_network,
     network_to_json,
     read_json,
     read_regular,
@@ -258,9 +258,7 @@ def _read_module(folder: Path) -> nn.Module:
     sums = Sums.read(folder) if (folder / SUMS).exists() else Sums(folder, None)
     description = read_json(sums.check("network.json"))
     weights = sums.check("weights.safetensors")
-    module = network_from_json(description, tensor_sizes(weights))
-    module.load_state_dict(read_tensors(weights), assign=True)
-    return module.train()
+    return filled_network(description, tensor_sizes(weights), lambda: read_tensors(weights)).train()
 
 
 def write_metadata(
