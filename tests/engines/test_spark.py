@@ -32,9 +32,9 @@ def test_whoever_waits_for_spark_is_told_so(
     monkeypatch.setattr(_spark, "thread", lambda session, work: threading.Thread(target=work))
     monkeypatch.setattr(_spark, "add_tag", lambda session, tag: None)
     results: Any = SimpleNamespace(toArrow=busy)
-    nobody: Any = SimpleNamespace(connected=0, error=None, count=0)
+    nobody: Any = SimpleNamespace(connected=0, error=None, count=0, lost=None)
     session: Any = None
-    table = _Collector(session, results, Notice(2, seconds=0)).table(nobody, nobody, True)
+    table = _Collector(session, results, Notice(2, seconds=0)).table(nobody, nobody, nobody, True)
     assert table.num_rows == 1
     assert "waiting for 2 workers" in capsys.readouterr().err
 
