@@ -20,7 +20,7 @@ PROMISED = [
     *("featuresCol", "featuresCols", "labelCol", "labelCols", "weightCol"),
     *("validationIndicatorCol", "validationFraction", "predictionCol", "probabilityCol"),
     *("rawPredictionCol", "seed", "strategy", "initialWeights", "timeout", "progress"),
-    *("observer", "allowPickle"),
+    *("heartbeat", "observer", "allowPickle"),
 ]
 
 

@@ -106,7 +106,10 @@ def test_estimators_both_ways(spark: SparkSession, tmp_path: Path, sparse: bool)
         assert loaded.getSeed() == -(2**40)
 
 
-EXTRAS = {"numWorkers": 2, "precision": "float32", "progress": True, "timeout": 99.0}
+EXTRAS = {
+    **{"numWorkers": 2, "precision": "float32", "progress": True},
+    **{"timeout": 99.0, "heartbeat": 9.0},
+}
 
 
 def test_extras_survive_and_keep_an_estimator_ours(spark: SparkSession, tmp_path: Path) -> None:
