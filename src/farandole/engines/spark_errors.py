@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from farandole._spark import TaskPlace
 from farandole.engines.failure import Failure, first_cause
-from farandole.errors import JobCancelled, LaunchError, WorkerFailed, WorkerLost
+from farandole.errors import FarandoleError, JobCancelled, LaunchError, WorkerFailed, WorkerLost
 
 _LONGEST_QUOTE = 200
 _ABORTED = "Job aborted due to stage failure"
@@ -83,6 +83,8 @@ def translated(
         return cancelled
     if failure is not None and not failure.lost_peer:
         return failure.to_error()
+    if isinstance(error, FarandoleError):  # what the driver itself has found out
+        return error
     if (cause := _lost(text, places) or _not_started(text)) is not None:
         return cause
     return failure.to_error() if failure is not None else _summarised(error, text)
