@@ -55,6 +55,30 @@ def test_the_slots_of_a_cluster_are_counted_once_a_minute(monkeypatch: pytest.Mo
     assert _spark.slots(session, fresh=True) == 6
 
 
+@pytest.mark.parametrize(
+    ("master", "enabled", "found"),
+    [("yarn", "true", True), ("yarn", "false", False), ("local[2]", "true", False)],
+)
+def test_dynamic_allocation_is_for_clusters(master: str, enabled: str, found: bool) -> None:
+    session: Any = Connect(spark_master=master, spark_dynamicAllocation_enabled=enabled)
+    assert _spark.has_dynamic_allocation(session) is found
+
+
+def test_a_stopped_session_is_refused() -> None:
+    session: Any = Connect()
+    session.is_stopped = False
+    _spark.check_running(session)
+    session.is_stopped = True
+    with pytest.raises(InputError, match="session has been stopped. Start a new one"):
+        _spark.check_running(session)
+
+
+def test_a_connect_server_shows_no_executors() -> None:
+    session: Any = Connect(spark_master="yarn")
+    assert _spark.task_places(session, "tag") == {}
+    assert _spark.executors_running(session, "tag") == []
+
+
 def test_a_connect_server_does_not_tell_how_many_tasks_run() -> None:
     session: Any = Connect()
     assert _spark.running_tasks(session) is None

@@ -186,6 +186,7 @@ def slots(session: SparkSession, *, fresh: bool = False) -> int:
     unless somebody has set spark.default.parallelism (or spark.sql.leafNodeDefaultParallelism) to
     another. A client has no way to see through that, so the setting then counts as the truth.
     """
+    check_running(session)
     if is_connect(session):
         return _slots_by_counting(session, fresh)
     context = session.sparkContext._jsc.sc()

@@ -224,6 +224,11 @@ def test_an_unknown_traceback_is_kept() -> None:
     assert "return self.loads(obj)" in error.traceback
 
 
+def test_what_the_driver_has_found_out_comes_before_complaints_of_peers() -> None:
+    lost = WorkerLost(1, "its executor doesn't answer.")
+    assert translated(lost, [Failure.of(1, PeerLost([0]))], PLACES) is lost
+
+
 def test_an_error_in_python_words_stays_what_it_is() -> None:
     error = ValueError("of the user")
     assert translated(error, [], PLACES, b"secret") is error

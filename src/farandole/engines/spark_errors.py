@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from farandole._spark import TaskPlace
 from farandole.engines.failure import Failure, first_cause
-from farandole.errors import JobCancelled, LaunchError, WorkerFailed, WorkerLost
+from farandole.errors import FarandoleError, JobCancelled, LaunchError, WorkerFailed, WorkerLost
 
 _LONGEST_QUOTE = 200
 _ABORTED = "Job aborted due to stage failure"
@@ -95,7 +95,7 @@ def translated(
         return cancelled
     if failure is not None and not failure.lost_peer:
         return failure.to_error()
-    if isinstance(error, WorkerLost):
+    if isinstance(error, FarandoleError):  # what the driver itself has found out
         return lost or error
     if lost is not None and not _spark_knows_more(text):
         return lost

@@ -21,7 +21,7 @@ _ASLEEP_SECONDS = 5.0
 class ExecutorWatch:
     """Asks the executors of a tagged job, one after the other and again. Use as a context manager.
 
-    One thread is enough: while an executor doesn't answer, it is the one that is waited for. Spark's
+    One thread is enough: an executor that doesn't answer is the one that is waited for. Spark's
     local mode has no executors, and Spark Connect doesn't show them: nothing is asked there.
     """
 

@@ -83,13 +83,13 @@ class SparkJob:
         return {}
 
     def _give_up(self, error: BaseException) -> None:
-        """End the job, and raise `error`, or Spark's own word for a worker that was lost."""
+        """End the job and raise `error`; of a lost worker Spark may have the last word."""
         if not isinstance(error, WorkerLost):
             self._cancel()
             raise error
         self._thread.join(_REASON_SECONDS)
-        if self._error is not None:
-            raise self._error
+        if not self._thread.is_alive():
+            return
         self._cancel()
         with suppress(Exception):
             self._replace_stuck_executors()

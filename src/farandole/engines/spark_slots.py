@@ -30,7 +30,7 @@ def settled_slots(session: SparkSession, wanted: int, patience: float = REPLACEM
     """
     available = _count(session)
     start = changed = time.monotonic()
-    told = _spark.is_local(session)
+    told = False
     while available < wanted and not _spark.is_local(session):
         now = time.monotonic()
         lost = wanted <= _most[session]
