@@ -27,6 +27,7 @@ def run(
     num_workers: int,
     engine: str | Engine | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    encrypt: bool = False,
 ) -> list[T]:
     """Run `fn(*args, **kwargs)` on every worker of a ring; the results come in rank order.
 
@@ -41,6 +42,7 @@ def run(
         engine: "local" (processes), "spark", or an engine object. By default Spark when
             a session is active, else local.
         timeout: seconds that a worker waits for its peers, at the start and in each collective.
+        encrypt: encrypt what workers send each other and the driver, with TLS.
 
     >>> import farandole
     >>> farandole.run(lambda: farandole.current_world().rank ** 2, num_workers=2, engine="local")
@@ -54,7 +56,8 @@ def run(
     if not isinstance(kwargs, Mapping | None):
         raise InputError(f"kwargs must map names to values. Received: kwargs={kwargs!r}")
     check_seconds("timeout", timeout)
-    task = Task(load=_nothing, work=partial(_call, fn, tuple(args), dict(kwargs or {})))
+    work = partial(_call, fn, tuple(args), dict(kwargs or {}))
+    task = Task(load=_nothing, work=work, encrypt=encrypt)
     return resolve(engine).run(task, num_workers, timeout=timeout, on_message=print_output)
 
 

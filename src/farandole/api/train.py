@@ -66,6 +66,7 @@ def train(
     strategy: str | Strategy = "allreduce",
     initial_weights: Any = None,
     timeout: float = DEFAULT_TIMEOUT,
+    encrypt: bool = False,
     progress: bool = True,
     observer: Observer | None = None,
     trace: str | os.PathLike[str] | None = None,
@@ -91,6 +92,8 @@ def train(
         initial_weights: what to start from: a state dict, a module, a result, or the path of a
             saved network.
         timeout: seconds that a worker waits for its peers.
+        encrypt: encrypt what workers send each other and the driver, with TLS. Workers of one host
+            still sum gradients in the memory that they share.
         progress: show a progress bar (plain lines where there is no terminal).
         observer: is called with every event on the driver.
         trace: a file for what every worker did and when, for `farandole explain --trace`.
@@ -144,7 +147,7 @@ def train(
             trace=trace is not None,
         )
         _check_result_size(initial, runner)
-        task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
+        task = Task(partial(load, job), partial(work, job), encrypt=encrypt, stoppable=True)
         dispatch = stack.enter_context(EventDispatcher(progress, observer, print_output))
         if reason is not None:
             dispatch(0, StrategyChosen(strategy=repr(chosen), reason=reason))

@@ -77,7 +77,7 @@ class LocalEngine:
 
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            endpoint = stack.enter_context(DriverEndpoint(LOOPBACK, dispatch))
+            endpoint = stack.enter_context(DriverEndpoint(LOOPBACK, dispatch, encrypt=task.encrypt))
             processes: list[WorkerProcess] = []
             stack.callback(_end, processes)
             self._start(processes, server, pickled, num_workers, endpoint, timeout)

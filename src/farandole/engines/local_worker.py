@@ -134,7 +134,7 @@ def _run(spec: WorkerSpec, listener_fd: int | None, link: DriverLink) -> WorkerR
         rendezvous=rendezvous,
         link=link,
         timeout=spec.timeout,
-        secret=spec.driver.secret,
+        credentials=spec.driver.credentials,
     )
     try:
         return WorkerResult(run_task(spec.task, iter(()), context))

@@ -67,7 +67,7 @@ class SparkEngine:
 
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            endpoint = stack.enter_context(self._endpoint(dispatch))
+            endpoint = stack.enter_context(self._endpoint(dispatch, task.encrypt))
             spec = BarrierSpec(
                 task=pickled,
                 driver=endpoint.address,
@@ -111,11 +111,11 @@ class SparkEngine:
             self.session.range(count).selectExpr("int(id) AS rank").repartitionById(count, "rank")
         )
 
-    def _endpoint(self, on_message: MessageHandler) -> DriverEndpoint:
+    def _endpoint(self, on_message: MessageHandler, encrypt: bool) -> DriverEndpoint:
         try:
-            return DriverEndpoint(_spark.driver_host(self.session), on_message)
+            return DriverEndpoint(_spark.driver_host(self.session), on_message, encrypt=encrypt)
         except OSError:  # a host name that this machine can't listen on: no live progress then
-            return DriverEndpoint("127.0.0.1", on_message)
+            return DriverEndpoint("127.0.0.1", on_message, encrypt=encrypt)
 
 
 class _Collector:

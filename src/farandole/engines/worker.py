@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 
+from farandole.engines.encryption import Credentials
 from farandole.engines.failure import Failure
 from farandole.engines.output import Output, output_to
 from farandole.engines.rendezvous import Rendezvous, choose_device, process_group
@@ -33,8 +34,8 @@ class WorkerContext:
     rendezvous: Rendezvous
     link: Link
     timeout: float
-    secret: bytes = field(repr=False)
-    """Of this run: what workers and driver know, and nobody else."""
+    credentials: Credentials
+    """Of this run."""
 
 
 def run_task(
@@ -54,7 +55,8 @@ def _load_and_work(
 ) -> bytes:
     task = pickled.load()
     rank, rendezvous = context.rank, context.rendezvous
-    open_store = partial(rendezvous.open_store, context.secret, partial(_tell_notice, context.link))
+    on_stranger = partial(_tell_notice, context.link)
+    open_store = partial(rendezvous.open_store, context.credentials, on_stranger)
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
     store = open_store() if rank == 0 else None
@@ -64,7 +66,7 @@ def _load_and_work(
     here = [other for other, address in enumerate(addresses) if address == addresses[rank]]
     device = choose_device(here.index(rank), len(here))
     store = store or open_store()
-    with process_group(store, rank, addresses, device, context.timeout, context.secret):
+    with process_group(store, rank, addresses, device, context.timeout, context.credentials):
         world = World(
             rank=rank,
             size=context.size,
@@ -73,7 +75,7 @@ def _load_and_work(
             addresses=tuple(addresses),
             device=device,
             timeout=context.timeout,
-            secret=context.secret,
+            secret=context.credentials.secret,
             link=context.link,
             seconds={"read": loaded - start, "ring-up": time.perf_counter() - loaded},
         )

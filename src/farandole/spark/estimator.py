@@ -159,6 +159,7 @@ class TorchEstimator(
             trace=self.getOrDefault("trace"),
             initial_weights=self._initial_weights(dataset.sparkSession),
             timeout=self.getOrDefault("timeout"),
+            encrypt=self.getOrDefault("encrypt"),
             progress=self.getOrDefault("progress"),
             observer=self.getOrDefault("observer"),
             **self.recipe_options(),

@@ -100,6 +100,7 @@ ESTIMATOR_PARAMS: dict[str, ParamInfo] = {
     "strategy": ParamInfo(_any, "how workers share the work", "allreduce"),
     "initialWeights": ParamInfo(_any, "a state dict, a module, a model or a saved network's path"),
     "timeout": ParamInfo(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
+    "encrypt": ParamInfo(boolean, "whether to encrypt what workers and driver send", False),
     "progress": ParamInfo(boolean, "whether to show progress", True),
     "observer": ParamInfo(_any, "is called with every event on the driver", None),
     "trace": ParamInfo(_any, "a file for what every worker did and when", None),
