@@ -11,9 +11,11 @@ import pytest
 from farandole.engines import authenticated_listener
 from farandole.engines.authenticated_listener import AuthenticatedListener, listen
 from farandole.engines.channel import ANSWER_BYTES, Channel, connect
+from farandole.engines.encryption import Credentials
 from farandole.errors import NotAuthentic
 
 SECRET = b"known to this run only"
+CREDENTIALS = Credentials(SECRET)
 LIMIT = 1 << 20
 
 
@@ -27,7 +29,7 @@ class Reception:
         self.address: tuple[str, int] = socket_.getsockname()
         self.listener = AuthenticatedListener(
             socket_,
-            SECRET,
+            CREDENTIALS,
             b"test",
             limit=LIMIT,
             on_channel=self.welcome,
@@ -44,7 +46,7 @@ class Reception:
             channel.close()
 
     def call(self, secret: bytes = SECRET, purpose: bytes = b"test") -> bytes:
-        channel = connect(self.address, secret, purpose, timeout=60, limit=LIMIT)
+        channel = connect(self.address, Credentials(secret), purpose, timeout=60, limit=LIMIT)
         try:
             return channel.receive()
         finally:

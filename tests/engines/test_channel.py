@@ -20,9 +20,11 @@ from farandole.engines.channel import (
     connect,
     new_nonce,
 )
+from farandole.engines.encryption import Credentials
 from farandole.errors import NotAuthentic
 
 SECRET = b"known to both ends only"
+CREDENTIALS = Credentials(SECRET)
 LIMIT = 1 << 24
 
 
@@ -153,7 +155,7 @@ class FalseListener(threading.Thread):
 def test_a_listener_without_the_secret_hears_nothing(answer: bytes) -> None:
     false = FalseListener(VERSION + new_nonce(), answer)  # the last one sends the proof back
     with pytest.raises(NotAuthentic, match="may belong to another run"):
-        connect(false.address, SECRET, b"test", timeout=60, limit=LIMIT)
+        connect(false.address, CREDENTIALS, b"test", timeout=60, limit=LIMIT)
     false.join(60)
     assert len(false.heard) == ANSWER_BYTES
     assert SECRET not in false.heard
@@ -162,7 +164,7 @@ def test_a_listener_without_the_secret_hears_nothing(answer: bytes) -> None:
 def test_another_program_is_told_apart() -> None:
     false = FalseListener(b"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n......", b"")
     with pytest.raises(NotAuthentic, match="no farandole"):
-        connect(false.address, SECRET, b"test", timeout=60, limit=LIMIT)
+        connect(false.address, CREDENTIALS, b"test", timeout=60, limit=LIMIT)
     false.join(60)
 
 
@@ -179,7 +181,7 @@ def test_who_drops_every_call_is_given_up_in_time() -> None:
         hanging_up = threading.Thread(target=hang_up)
         hanging_up.start()
         with pytest.raises(TimeoutError, match="drops every call"):
-            connect(server.getsockname(), SECRET, b"test", timeout=0.5, limit=LIMIT)
+            connect(server.getsockname(), CREDENTIALS, b"test", timeout=0.5, limit=LIMIT)
         server.shutdown(socket.SHUT_RDWR)
         hanging_up.join(60)
 

@@ -51,7 +51,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:
 def connected(address: Address) -> Channel:
     """Give a worker's channel without the rest of a worker."""
     place = address.host, address.port
-    return connect(place, address.secret, b"driver link", timeout=60, limit=1 << 20)
+    return connect(place, address.credentials, b"driver link", timeout=60, limit=1 << 20)
 
 
 def closed_port() -> int:

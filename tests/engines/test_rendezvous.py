@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from farandole.engines.authenticated_listener import listen
+from farandole.engines.encryption import Credentials
 from farandole.engines.rendezvous import (
     LOOPBACK,
     choose_device,
@@ -25,6 +26,7 @@ from farandole.engines.rendezvous import (
 from farandole.errors import WorkerMissing
 
 SECRET = b"known to this run only"
+CREDENTIALS = Credentials(SECRET)
 NAME = f"farandole-test-{os.getpid()}"
 
 
@@ -58,7 +60,7 @@ def test_a_store_that_never_answers_is_waited_for_no_longer_than_allowed() -> No
     with listen(LOOPBACK) as deaf:
         start = time.monotonic()
         with pytest.raises(WorkerMissing) as caught:
-            open_store(deaf.getsockname(), None, SECRET, 0.5, print)
+            open_store(deaf.getsockname(), None, CREDENTIALS, 0.5, print)
         assert caught.value.ranks == (0,)
         assert time.monotonic() - start < 30
 
@@ -66,8 +68,8 @@ def test_a_store_that_never_answers_is_waited_for_no_longer_than_allowed() -> No
 def test_those_who_did_not_come_are_named() -> None:
     listener = listen(LOOPBACK)
     address = listener.getsockname()
-    store = open_store(address, listener, SECRET, 5, print)
-    other = open_store(address, None, SECRET, 5, print)
+    store = open_store(address, listener, CREDENTIALS, 5, print)
+    other = open_store(address, None, CREDENTIALS, 5, print)
     other.set("arrived/2", "1")
     with pytest.raises(WorkerMissing) as caught:
         wait_for_all(store, 0, 4, 0.3)
@@ -78,9 +80,9 @@ def test_those_who_did_not_come_are_named() -> None:
 
 def ring_of_one() -> AbstractContextManager[None]:
     listener = listen(LOOPBACK)
-    store = open_store(listener.getsockname(), listener, SECRET, 5, print)
+    store = open_store(listener.getsockname(), listener, CREDENTIALS, 5, print)
     nonces = wait_for_all(store, 0, 1, 5)
-    return process_group(store, 0, [LOOPBACK], "cpu", 5, SECRET, nonces)
+    return process_group(store, 0, [LOOPBACK], "cpu", 5, CREDENTIALS, nonces)
 
 
 def test_the_group_is_there_for_the_body_and_again_the_next_time() -> None:

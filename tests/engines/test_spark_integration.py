@@ -22,6 +22,7 @@ from tests.engines import traces
 import farandole
 from farandole.engines import SparkEngine, Task, resolve
 from farandole.engines.driver_link import DriverEndpoint
+from farandole.engines.encryption import Credentials
 from farandole.engines.failure import Failure
 from farandole.errors import InputError, NotEnoughSlots, WorkerFailed, WorkerLost
 from farandole.testing import engine_contract as contract
@@ -110,7 +111,9 @@ def test_a_worker_sees_sigterm_and_its_process_is_used_again(spark: SparkSession
 
 @pytest.fixture
 def _unreachable_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(engine: SparkEngine, handler: Callable[[int, object], None]) -> DriverEndpoint:
+    def unreachable(
+        engine: SparkEngine, handler: Callable[[int, object], None], encrypt: bool
+    ) -> DriverEndpoint:
         endpoint = DriverEndpoint("127.0.0.1", handler)
         with socket.create_server(("127.0.0.1", 0)) as server:
             endpoint.address = replace(endpoint.address, port=server.getsockname()[1])
@@ -225,7 +228,7 @@ def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = BarrierTaskContext.get()
     list(batches)
     with BarrierRendezvous(context, "127.0.0.1", 30) as rendezvous:
-        store = rendezvous.open_store(b"known to both of them", print)
+        store = rendezvous.open_store(Credentials(b"known to both of them"), print)
         rank = context.partitionId()
         store.set(f"here/{rank}", str(rank))
         other = int(store.get(f"here/{1 - rank}"))

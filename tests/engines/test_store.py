@@ -13,10 +13,12 @@ from torch._C._distributed_c10d import _test_python_store
 
 from farandole.engines.authenticated_listener import listen
 from farandole.engines.channel import connect
+from farandole.engines.encryption import Credentials
 from farandole.engines.store import AuthenticatedStore, connect_store, serve_store
 from farandole.errors import NotAuthentic
 
 SECRET = b"known to this run only"
+CREDENTIALS = Credentials(SECRET)
 
 
 class Stores:
@@ -26,8 +28,8 @@ class Stores:
         self.strangers: list[str] = []
         listener = listen("127.0.0.1")
         self.address: tuple[str, int] = listener.getsockname()
-        self.served = serve_store(listener, SECRET, 60, self.strangers.append)
-        self.remote = connect_store(self.address, SECRET, 60)
+        self.served = serve_store(listener, CREDENTIALS, 60, self.strangers.append)
+        self.remote = connect_store(self.address, CREDENTIALS, 60)
 
     def close(self) -> None:
         self.remote.close()
@@ -121,7 +123,7 @@ def test_a_stranger_does_not_get_in_and_is_named(stores: Stores) -> None:
         dist.TCPStore(*stores.address, 2, False, timedelta(seconds=0.5), wait_for_workers=False)
     for secret in (b"that of the last attempt", b"guessed guessed guessed"):
         with pytest.raises(NotAuthentic):
-            connect_store(stores.address, secret, 60)
+            connect_store(stores.address, Credentials(secret), 60)
     with socket.create_connection(stores.address, 60) as stranger:
         stranger.sendall(b"\0" * 1000)
     assert len(stores.strangers) == 1
@@ -132,7 +134,7 @@ def test_a_stranger_does_not_get_in_and_is_named(stores: Stores) -> None:
 
 def test_a_worker_that_is_mistaken_harms_only_itself(stores: Stores) -> None:
     for nonsense in (b"", b"\0", b"\xff\xff\xff\xff", b"\0\0\0\3set"):
-        channel = connect(stores.address, SECRET, b"store", timeout=60, limit=1 << 20)
+        channel = connect(stores.address, CREDENTIALS, b"store", timeout=60, limit=1 << 20)
         channel.send(nonsense)
         channel.close()
     assert stores.remote.add("n", 1) == 1

@@ -28,6 +28,7 @@ class Attempts:
     min_workers: int
     timeout: float
     heartbeat: float
+    encrypt: bool
     dispatch: Callable[[int, object], None]
 
     def run(self, policy: RestartPolicy) -> Sequence[Outcome]:
@@ -49,7 +50,7 @@ class Attempts:
             rows = placed_rows(
                 self.frame, job.columns, self.workers, shuffle=shuffle, placement=placement
             )
-        task = Task(load=partial(load, job), work=partial(work, job), stoppable=True)
+        task = Task(partial(load, job), partial(work, job), encrypt=self.encrypt, stoppable=True)
         outcomes: Sequence[Outcome] = self.engine.run(
             task,
             self.workers,

@@ -28,6 +28,7 @@ def run(
     engine: str | Engine | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     heartbeat: float = DEFAULT_HEARTBEAT,
+    encrypt: bool = False,
 ) -> list[T]:
     """Run `fn(*args, **kwargs)` on every worker of a ring; the results come in rank order.
 
@@ -44,6 +45,7 @@ def run(
         timeout: seconds that a worker waits for its peers in each collective.
         heartbeat: seconds after which a worker that is stopped, locked up or out of reach is given
             up, with a `WorkerLost` that names it.
+        encrypt: encrypt what workers send each other and the driver, with TLS.
 
     >>> import farandole
     >>> farandole.run(lambda: farandole.current_world().rank ** 2, num_workers=2, engine="local")
@@ -58,7 +60,8 @@ def run(
         raise InputError(f"kwargs must map names to values. Received: kwargs={kwargs!r}")
     check_seconds("timeout", timeout)
     check_seconds("heartbeat", heartbeat)
-    task = Task(load=_nothing, work=partial(_call, fn, tuple(args), dict(kwargs or {})))
+    work = partial(_call, fn, tuple(args), dict(kwargs or {}))
+    task = Task(load=_nothing, work=work, encrypt=encrypt)
     return resolve(engine).run(
         task, num_workers, timeout=timeout, heartbeat=heartbeat, on_message=print_output
     )

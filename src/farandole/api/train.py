@@ -72,6 +72,7 @@ def train(
     min_workers: int | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     heartbeat: float = DEFAULT_HEARTBEAT,
+    encrypt: bool = False,
     progress: bool = True,
     observer: Observer | None = None,
     trace: str | os.PathLike[str] | None = None,
@@ -109,6 +110,8 @@ def train(
             validating may take longer.
         heartbeat: seconds after which a worker that is stopped, locked up or out of reach is given
             up, with a `WorkerLost` that names it. One that is merely slow is waited for.
+        encrypt: encrypt what workers send each other and the driver, with TLS. Workers of one host
+            still sum gradients in the memory that they share.
         progress: show a progress bar (plain lines where there is no terminal).
         observer: is called with every event on the driver.
         trace: a file for what every worker did and when, for `farandole explain --trace`.
@@ -179,6 +182,7 @@ def train(
             min_workers=min(min_workers or workers, workers),
             timeout=timeout,
             heartbeat=heartbeat,
+            encrypt=encrypt,
             dispatch=dispatch,
         )
         outcomes = attempts.run(RestartPolicy(max_restarts))

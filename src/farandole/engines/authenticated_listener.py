@@ -25,6 +25,7 @@ from farandole.engines.channel import (
     Handshake,
     new_nonce,
 )
+from farandole.engines.encryption import Credentials
 
 _HANDSHAKE_SECONDS = 10.0
 _MOST_WAITING = 128
@@ -68,7 +69,7 @@ class AuthenticatedListener:
 
     Args:
         listener: the socket, which is closed with this.
-        secret: of the run.
+        credentials: of the run.
         purpose: what callers come for; a proof for another purpose is none.
         limit: the longest message, in bytes.
         on_channel: must return at once.
@@ -78,7 +79,7 @@ class AuthenticatedListener:
     def __init__(
         self,
         listener: socket.socket,
-        secret: bytes,
+        credentials: Credentials,
         purpose: bytes,
         *,
         limit: int,
@@ -87,7 +88,7 @@ class AuthenticatedListener:
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
-        self._secret, self._purpose, self._limit = secret, purpose, limit
+        self._credentials, self._purpose, self._limit = credentials, purpose, limit
         self._on_channel, self._on_stranger = on_channel, on_stranger
         self._waiting: dict[socket.socket, _Caller] = {}  # who came first is first
         self._named: set[str] = set()
@@ -162,7 +163,7 @@ class AuthenticatedListener:
 
     def _decide(self, caller: _Caller) -> None:
         theirs, proof = caller.received[:NONCE_BYTES], caller.received[NONCE_BYTES:]
-        handshake = Handshake(self._secret, self._purpose, caller.nonce, theirs)
+        handshake = Handshake(self._credentials.secret, self._purpose, caller.nonce, theirs)
         if not hmac.compare_digest(proof, handshake.caller_proof):
             self._refuse(caller, "it does not know the secret of this run")
             return
@@ -172,6 +173,18 @@ class AuthenticatedListener:
             channel = handshake.listener_channel(connection, self._limit)
         except OSError:
             connection.close()
+            return
+        if self._credentials.certificate is None:
+            self._on_channel(channel)
+        else:  # takes some messages to and fro
+            encrypting = (channel, self._credentials.certificate)
+            threading.Thread(target=self._encrypt, args=encrypting, daemon=True).start()
+
+    def _encrypt(self, channel: Channel, certificate: str) -> None:
+        try:
+            channel.encrypt(certificate, _HANDSHAKE_SECONDS, is_listener=True)
+        except (OSError, EOFError):
+            channel.close()
             return
         self._on_channel(channel)
 

@@ -29,6 +29,8 @@ class Task:
     """(rank, size, rows that the engine feeds to this worker) -> state."""
     work: Callable[[World, Any], Any]
     """(world, state) -> result, which must pickle."""
+    encrypt: bool = False
+    """Whether connections between workers, and with the driver, are encrypted."""
     stoppable: bool = False
     """Whether `work` looks at `world.link.stop_requested()`, so that Ctrl-C can end it in order."""
 

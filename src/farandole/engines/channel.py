@@ -6,7 +6,8 @@
 
 Then messages of bytes, each with its length before it, and behind it a code over its number and
 its content. The codes' keys are new for each connection and each direction, so nothing that was
-once sent can be sent again. It is not encrypted.
+once sent can be sent again. Where the run has a certificate, all that follows on the proofs is
+encrypted with TLS.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import hashlib
 import hmac
 import secrets
 import socket
+import ssl
 import struct
 import time
 from contextlib import suppress
 
+from farandole.engines.encryption import Credentials, TlsConnection
 from farandole.errors import NotAuthentic
 
 VERSION = b"farandole-1\n"
@@ -41,10 +44,23 @@ class Channel:
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._connection = connection
+        self._socket = connection
+        self._connection: socket.socket | TlsConnection = connection
         self._send_key, self._receive_key = send_key, receive_key
         self._sent = self._received = 0
         self._limit = limit
+
+    def encrypt(self, certificate: str, timeout: float, *, is_listener: bool) -> None:
+        """Go on in TLS, on both ends; `NotAuthentic` if the other has not the same certificate."""
+        secured = TlsConnection(self._socket, certificate, is_listener=is_listener)
+        self._socket.settimeout(timeout)
+        try:
+            secured.handshake()
+        except ssl.SSLError as error:
+            text = f"the other end does not have the certificate of this run ({error})"
+            raise NotAuthentic(text) from error
+        self._socket.settimeout(None)
+        self._connection = secured
 
     def send(self, message: bytes) -> None:
         """Send one message."""
@@ -85,7 +101,12 @@ class Channel:
 
 
 def connect(
-    address: tuple[str, int], secret: bytes, purpose: bytes, *, timeout: float, limit: int
+    address: tuple[str, int],
+    credentials: Credentials,
+    purpose: bytes,
+    *,
+    timeout: float,
+    limit: int,
 ) -> Channel:
     """Call a listener, again and again if it drops the call; `NotAuthentic` if it is a stranger.
 
@@ -95,7 +116,7 @@ def connect(
     pause = 0.02
     while True:
         try:
-            return _connect_once(address, secret, purpose, deadline, limit)
+            return _connect_once(address, credentials, purpose, deadline, limit)
         except (EOFError, ConnectionResetError, BrokenPipeError):
             if time.monotonic() + pause > deadline:
                 raise TimeoutError(f"{address[0]}:{address[1]} drops every call") from None
@@ -104,7 +125,11 @@ def connect(
 
 
 def _connect_once(
-    address: tuple[str, int], secret: bytes, purpose: bytes, deadline: float, limit: int
+    address: tuple[str, int],
+    credentials: Credentials,
+    purpose: bytes,
+    deadline: float,
+    limit: int,
 ) -> Channel:
     connection = socket.create_connection(address, max(0.1, deadline - time.monotonic()))
     try:
@@ -112,15 +137,19 @@ def _connect_once(
         greeting = receive_exactly(connection, GREETING_BYTES)
         if not greeting.startswith(VERSION):
             raise NotAuthentic("what answers there is no farandole, or another version of it")
-        handshake = Handshake(secret, purpose, greeting[len(VERSION) :], new_nonce())
+        handshake = Handshake(credentials.secret, purpose, greeting[len(VERSION) :], new_nonce())
         connection.sendall(handshake.caller_nonce + handshake.caller_proof)
         proof = receive_exactly(connection, PROOF_BYTES)
         if not hmac.compare_digest(proof, handshake.listener_proof):
             raise NotAuthentic("the secret is not the listener's: it may belong to another run")
+        channel = handshake.caller_channel(connection, limit)
+        if credentials.certificate is not None:
+            left = max(0.1, deadline - time.monotonic())
+            channel.encrypt(credentials.certificate, left, is_listener=False)
     except BaseException:
         connection.close()
         raise
-    return handshake.caller_channel(connection, limit)
+    return channel
 
 
 class Handshake:
@@ -161,7 +190,7 @@ def new_nonce() -> bytes:
     return secrets.token_bytes(NONCE_BYTES)
 
 
-def receive_exactly(connection: socket.socket, count: int) -> bytes:
+def receive_exactly(connection: socket.socket | TlsConnection, count: int) -> bytes:
     """So many bytes; EOFError if the other end has closed."""
     data = bytearray(min(count, _AT_ONCE))
     done = 0

@@ -20,6 +20,7 @@ import cloudpickle
 from farandole.engines.authenticated_listener import AuthenticatedListener, listen
 from farandole.engines.base import MessageHandler
 from farandole.engines.channel import Channel, connect
+from farandole.engines.encryption import Credentials, make_certificate
 from farandole.engines.output import Output
 
 STOP, ABORT, RECEIVED = b"stop", b"abort", b"received"
@@ -38,12 +39,23 @@ class Address:
     host: str
     port: int
     secret: bytes = field(repr=False)
+    certificate: str | None = field(default=None, repr=False)
+    """If the connection is encrypted."""
+
+    @property
+    def credentials(self) -> Credentials:
+        """What the ends of all connections of this run have to know."""
+        return Credentials(self.secret, self.certificate)
 
 
 class DriverEndpoint:
-    """The driver's end. Use as a context manager; messages arrive on its own threads."""
+    """The driver's end. Use as a context manager; messages arrive on its own threads.
 
-    def __init__(self, host: str, handler: MessageHandler) -> None:
+    With `encrypt`, it makes a certificate for the connections of this run.
+    """
+
+    def __init__(self, host: str, handler: MessageHandler, *, encrypt: bool = False) -> None:
+        certificate = make_certificate() if encrypt else None
         self._handler = handler
         self._lock = threading.Lock()
         self._handling = threading.Lock()
@@ -52,14 +64,14 @@ class DriverEndpoint:
         self._stopping = False
         self._socket = listen(host)
         own_host, port = self._socket.getsockname()
-        self.address = Address(own_host, port, secrets.token_bytes(32))
+        self.address = Address(own_host, port, secrets.token_bytes(32), certificate)
         self.error: BaseException | None = None
         """What the handler raised first. The workers know nothing of it: the engine ends them."""
 
     def __enter__(self) -> DriverEndpoint:
         self._listener = AuthenticatedListener(
             self._socket,
-            self.address.secret,
+            self.address.credentials,
             _PURPOSE,
             limit=_MOST_BYTES,
             on_channel=self._welcome,
@@ -233,7 +245,7 @@ def _connect(address: Address, timeout: float) -> Channel | None:
     """Connect in time: a firewall that drops packets must not hold us up."""
     place = address.host, address.port
     try:
-        return connect(place, address.secret, _PURPOSE, timeout=timeout, limit=_MOST_BYTES)
+        return connect(place, address.credentials, _PURPOSE, timeout=timeout, limit=_MOST_BYTES)
     except OSError:  # unreachable, refused or gone: training goes on without it
         return None
 

@@ -88,7 +88,7 @@ class LocalEngine:
 
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            endpoint = stack.enter_context(DriverEndpoint(LOOPBACK, dispatch))
+            endpoint = stack.enter_context(DriverEndpoint(LOOPBACK, dispatch, encrypt=task.encrypt))
             monitor = stack.enter_context(HeartbeatMonitor(LOOPBACK, heartbeat))
             processes: list[WorkerProcess] = []
             stack.callback(_end, processes)

@@ -139,7 +139,7 @@ def _run(spec: WorkerSpec, listener_fd: int | None, link: DriverLink) -> WorkerR
         link=link,
         timeout=spec.timeout,
         join_timeout=spec.join_timeout,
-        secret=spec.driver.secret,
+        credentials=spec.driver.credentials,
     )
     try:
         return WorkerResult(run_task(spec.task, iter(()), context))

@@ -28,6 +28,8 @@ import torch.distributed.nn.functional
 
 from farandole.engines.authenticated_listener import StrangerHandler
 from farandole.engines.channel import PROOF_BYTES, new_nonce
+from farandole.engines.encryption import Credentials
+from farandole.engines.gloo_tunnel import GlooTunnel, TunnelledStore
 from farandole.engines.store import AuthenticatedStore, connect_store, serve_store
 from farandole.errors import LaunchError, NotAuthentic, PeerLost, WorkerMissing
 
@@ -82,15 +84,15 @@ def find_port(name: str, timeout: float) -> int:
 def open_store(
     address: tuple[str, int],
     listener: socket.socket | None,
-    secret: bytes,
+    credentials: Credentials,
     timeout: float,
     on_stranger: StrangerHandler,
 ) -> AuthenticatedStore:
     """The store of rank 0, which serves it from `listener`."""
     if listener is not None:
-        return serve_store(listener, secret, timeout, on_stranger)
+        return serve_store(listener, credentials, timeout, on_stranger)
     try:
-        return connect_store(address, secret, timeout)
+        return connect_store(address, credentials, timeout)
     except NotAuthentic as error:
         raise LaunchError(
             f"What answers at {address[0]}:{address[1]} is not rank 0 of this run: {error}."
@@ -104,7 +106,9 @@ def open_store(
 class Rendezvous(Protocol):
     """How one worker finds the others."""
 
-    def open_store(self, secret: bytes, on_stranger: StrangerHandler) -> AuthenticatedStore:
+    def open_store(
+        self, credentials: Credentials, on_stranger: StrangerHandler
+    ) -> AuthenticatedStore:
         """The store that rank 0 serves; rank 0 itself has it without waiting for anybody."""
         ...
 
@@ -128,10 +132,12 @@ class LoopbackRendezvous:
         self._listener = listener
         self._timeout = timeout
 
-    def open_store(self, secret: bytes, on_stranger: StrangerHandler) -> AuthenticatedStore:
+    def open_store(
+        self, credentials: Credentials, on_stranger: StrangerHandler
+    ) -> AuthenticatedStore:
         """The store of rank 0."""
         address = LOOPBACK, self._find_port()
-        return open_store(address, self._listener, secret, self._timeout, on_stranger)
+        return open_store(address, self._listener, credentials, self._timeout, on_stranger)
 
     def addresses(self) -> list[str]:
         """Loopback for all."""
@@ -157,7 +163,7 @@ def process_group(
     addresses: Sequence[str],
     device: str,
     timeout: float,
-    secret: bytes,
+    credentials: Credentials,
     nonces: Sequence[bytes],
 ) -> Iterator[None]:
     """torch.distributed, initialised for the body of a `with`; then the store is closed as well.
@@ -169,16 +175,32 @@ def process_group(
     """
     size = len(addresses)
     backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
+    tunnel = None
+    if credentials.certificate is not None:
+        tunnel = _tunnel(addresses[rank], device, credentials, timeout)
+        store = TunnelledStore(store.caller, timeout, rank, tunnel)
+        addresses = [LOOPBACK] * size  # gloo stays there, and the tunnel goes between hosts
     with _gloo_interface(rank, addresses):  # to the end: groups made later need it as well
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
         )
         # A worker with little to do must not go while peers still connect to it.
-        check_peers(rank, nonces, secret)
+        check_peers(rank, nonces, credentials.secret)
         yield
         if dist.is_initialized():  # the user's own code may have destroyed it
             _destroy()
         store.close()
+        if tunnel is not None:
+            tunnel.close()
+
+
+def _tunnel(host: str, device: str, credentials: Credentials, timeout: float) -> GlooTunnel:
+    if device.startswith("cuda") or sys.platform != "linux":
+        raise LaunchError(
+            "encrypt=True encrypts what gloo sends between CPUs, on Linux; nccl, which GPUs use, "
+            "can't be encrypted. Train without it in a network that you trust."
+        )
+    return GlooTunnel(host, credentials, timeout, lambda text: print(f"farandole: {text}"))
 
 
 def check_peers(rank: int, nonces: Sequence[bytes], secret: bytes) -> None:

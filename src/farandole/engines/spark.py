@@ -75,7 +75,7 @@ class SparkEngine:
 
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            endpoint = stack.enter_context(self._endpoint(dispatch))
+            endpoint = stack.enter_context(self._endpoint(dispatch, task.encrypt))
             monitor = stack.enter_context(HeartbeatMonitor(endpoint.address.host, heartbeat))
             spec = BarrierSpec(
                 task=pickled,
@@ -128,11 +128,11 @@ class SparkEngine:
             self.session.range(count).selectExpr("int(id) AS rank").repartitionById(count, "rank")
         )
 
-    def _endpoint(self, on_message: MessageHandler) -> DriverEndpoint:
+    def _endpoint(self, on_message: MessageHandler, encrypt: bool) -> DriverEndpoint:
         try:
-            return DriverEndpoint(_spark.driver_host(self.session), on_message)
+            return DriverEndpoint(_spark.driver_host(self.session), on_message, encrypt=encrypt)
         except OSError:  # a host name that this machine can't listen on: no live progress then
-            return DriverEndpoint("127.0.0.1", on_message)
+            return DriverEndpoint("127.0.0.1", on_message, encrypt=encrypt)
 
 
 def _assembled(table: pa.Table, size: int) -> list[Any]:

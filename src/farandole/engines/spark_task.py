@@ -20,6 +20,7 @@ import torch
 
 from farandole.engines.authenticated_listener import StrangerHandler, listen
 from farandole.engines.driver_link import Address, DriverLink
+from farandole.engines.encryption import Credentials
 from farandole.engines.heartbeat import Heartbeat, HeartbeatAddress
 from farandole.engines.rendezvous import (
     LOOPBACK,
@@ -94,7 +95,7 @@ def _run(
                 link=link,
                 timeout=spec.timeout,
                 join_timeout=spec.join_timeout,
-                secret=spec.driver.secret,
+                credentials=spec.driver.credentials,
             )
             return run_task(spec.task, rows, worker)
     except WorkerFailure as error:
@@ -156,14 +157,16 @@ class BarrierRendezvous:
         if self._listener is not None:
             self._listener.close()
 
-    def open_store(self, secret: bytes, on_stranger: StrangerHandler) -> AuthenticatedStore:
+    def open_store(
+        self, credentials: Credentials, on_stranger: StrangerHandler
+    ) -> AuthenticatedStore:
         """The store of rank 0, at the address that it gave."""
         if self._listener is not None:
             host, port = self._address, self._port
         else:
             _, host, text = self._gathered()[0].split(" ")
             port = int(text)
-        return open_store((host, port), self._listener, secret, self._timeout, on_stranger)
+        return open_store((host, port), self._listener, credentials, self._timeout, on_stranger)
 
     def addresses(self) -> list[str]:
         """The address of every rank."""

@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import Store
 
 from farandole.engines.authenticated_listener import AuthenticatedListener, StrangerHandler
 from farandole.engines.channel import Channel, connect
+from farandole.engines.encryption import Credentials
 from farandole.engines.key_values import (
     ADD,
     APPEND,
@@ -49,7 +50,8 @@ class AuthenticatedStore(Store):
     def __init__(self, caller: Caller, timeout: float) -> None:
         super().__init__()
         self.set_timeout(timedelta(seconds=timeout))
-        self._caller = caller
+        self.caller = caller
+        """Where the values are, for another store over them."""
 
     def set(self, key: str, value: bytes | str) -> None:
         """Set a value."""
@@ -108,7 +110,7 @@ class AuthenticatedStore(Store):
 
     def close(self) -> None:
         """End the connection and, on rank 0, the service."""
-        self._caller.close()
+        self.caller.close()
 
     def _default_timeout(self) -> timedelta:
         found: timedelta = self.timeout  # type: ignore[attr-defined]
@@ -116,7 +118,7 @@ class AuthenticatedStore(Store):
 
     def _call(self, operation: bytes, *fields: bytes, wait: timedelta = timedelta()) -> list[bytes]:
         try:
-            return self._caller.call(operation, *fields, seconds=wait.total_seconds())
+            return self.caller.call(operation, *fields, seconds=wait.total_seconds())
         except KeysMissing as error:
             raise dist.DistStoreError(f"timed out: {error}") from None
         except (EOFError, OSError) as error:
@@ -127,14 +129,14 @@ class StoreServer:
     """Rank 0's values, and the service of them to the others."""
 
     def __init__(
-        self, listener: socket.socket, secret: bytes, on_stranger: StrangerHandler
+        self, listener: socket.socket, credentials: Credentials, on_stranger: StrangerHandler
     ) -> None:
         self._values = KeyValues()
         self._channels: list[Channel] = []
         self._threads: list[threading.Thread] = []
         self._listener = AuthenticatedListener(
             listener,
-            secret,
+            credentials,
             _PURPOSE,
             limit=_MOST_BYTES,
             on_channel=self._welcome,
@@ -203,15 +205,20 @@ class RemoteValues:
 
 
 def serve_store(
-    listener: socket.socket, secret: bytes, timeout: float, on_stranger: StrangerHandler
+    listener: socket.socket,
+    credentials: Credentials,
+    timeout: float,
+    on_stranger: StrangerHandler,
 ) -> AuthenticatedStore:
     """Rank 0's store, which others reach at `listener`."""
-    return AuthenticatedStore(StoreServer(listener, secret, on_stranger), timeout)
+    return AuthenticatedStore(StoreServer(listener, credentials, on_stranger), timeout)
 
 
-def connect_store(address: tuple[str, int], secret: bytes, timeout: float) -> AuthenticatedStore:
+def connect_store(
+    address: tuple[str, int], credentials: Credentials, timeout: float
+) -> AuthenticatedStore:
     """The store of rank 0, seen from another rank."""
-    channel = connect(address, secret, _PURPOSE, timeout=timeout, limit=_MOST_BYTES)
+    channel = connect(address, credentials, _PURPOSE, timeout=timeout, limit=_MOST_BYTES)
     return AuthenticatedStore(RemoteValues(channel), timeout)
 
 

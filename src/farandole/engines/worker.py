@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
 import pyarrow as pa
 
+from farandole.engines.encryption import Credentials
 from farandole.engines.failure import Failure
 from farandole.engines.output import Output, output_to
 from farandole.engines.preemption import PreemptibleLink, Preemption
@@ -43,8 +44,8 @@ class WorkerContext:
     """Seconds in a collective."""
     join_timeout: float
     """Seconds until all have loaded their rows."""
-    secret: bytes = field(repr=False)
-    """Of this run: what workers and driver know, and nobody else."""
+    credentials: Credentials
+    """Of this run."""
 
 
 def run_task(
@@ -64,7 +65,8 @@ def _load_and_work(
 ) -> bytes:
     task = pickled.load()
     rank, rendezvous = context.rank, context.rendezvous
-    open_store = partial(rendezvous.open_store, context.secret, partial(_tell_notice, context.link))
+    on_stranger = partial(_tell_notice, context.link)
+    open_store = partial(rendezvous.open_store, context.credentials, on_stranger)
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
     store = open_store() if rank == 0 else None
@@ -78,7 +80,7 @@ def _load_and_work(
     store.set_timeout(timedelta(seconds=context.timeout))
     with (
         Preemption(task.stoppable) as preemption,
-        process_group(store, rank, addresses, device, context.timeout, context.secret, nonces),
+        process_group(store, rank, addresses, device, context.timeout, context.credentials, nonces),
     ):
         context.link.tell(Joined())
         world = World(
@@ -89,7 +91,7 @@ def _load_and_work(
             addresses=tuple(addresses),
             device=device,
             timeout=context.timeout,
-            secret=context.secret,
+            secret=context.credentials.secret,
             link=PreemptibleLink(context.link, preemption),
             seconds={"read": loaded - start, "ring-up": time.perf_counter() - loaded},
         )

@@ -167,6 +167,7 @@ class TorchEstimator(
             min_workers=self.getOrDefault("minWorkers"),
             timeout=self.getOrDefault("timeout"),
             heartbeat=self.getOrDefault("heartbeat"),
+            encrypt=self.getOrDefault("encrypt"),
             progress=self.getOrDefault("progress"),
             observer=self.getOrDefault("observer"),
             **self.recipe_options(),

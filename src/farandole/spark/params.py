@@ -119,6 +119,7 @@ ESTIMATOR_PARAMS: dict[str, ParamInfo] = {
     "heartbeat": ParamInfo(
         floating, "seconds after which a worker that doesn't respond is lost", DEFAULT_HEARTBEAT
     ),
+    "encrypt": ParamInfo(boolean, "whether to encrypt what workers and driver send", False),
     "progress": ParamInfo(boolean, "whether to show progress", True),
     "observer": ParamInfo(_any, "is called with every event on the driver", None),
     "trace": ParamInfo(_any, "a file for what every worker did and when", None),
