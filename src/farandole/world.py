@@ -25,6 +25,9 @@ class Link(Protocol):
     def stop_requested(self) -> bool:
         """Whether the driver asked for an orderly end (Ctrl-C)."""
 
+    def restart_requested(self) -> bool:
+        """Whether the driver wants all workers to begin again with more, after this epoch."""
+
     def preempted(self) -> bool:
         """Whether this worker was told to end by SIGTERM: it has some seconds to come to an end."""
 
@@ -39,6 +42,10 @@ class SilentLink:
         """There is nothing to wait for."""
 
     def stop_requested(self) -> bool:
+        """Nobody can ask."""
+        return False
+
+    def restart_requested(self) -> bool:
         """Nobody can ask."""
         return False
 

@@ -13,7 +13,15 @@ from farandole.api.strategy_choice import check_strategy
 from farandole.data import placed_rows
 from farandole.engines import Engine, SparkEngine, Task
 from farandole.errors import InputError, WorkerLost
-from farandole.training import PREEMPTED, Outcome, TrainingJob, WorkersRestarted, load, work
+from farandole.training import (
+    PREEMPTED,
+    REJOINED,
+    Outcome,
+    TrainingJob,
+    WorkersRestarted,
+    load,
+    work,
+)
 
 
 @dataclass
@@ -26,14 +34,16 @@ class Attempts:
     """The DataFrame whose rows the engine feeds; None: workers read theirs."""
     workers: int
     min_workers: int
+    max_restarts: int
     timeout: float
     heartbeat: float
     encrypt: bool
     dispatch: Callable[[int, object], None]
 
-    def run(self, policy: RestartPolicy) -> Sequence[Outcome]:
+    def run(self) -> Sequence[Outcome]:
         """Launch, and launch again if need be and the policy allows it."""
         self._wanted = self.workers
+        policy = RestartPolicy(self.max_restarts)
         return run_attempts(
             self._launch,
             policy,
@@ -42,16 +52,28 @@ class Attempts:
         )
 
     def _launch(self) -> Sequence[Outcome]:
-        """All workers once, from the newest checkpoint on."""
+        """All workers, from the newest checkpoint on; and all again, when lost ones are back."""
+        outcomes = self._launch_once()
+        while (reason := outcomes[0].progress.reason) == REJOINED:
+            self.workers = self._wanted
+            self._tell_restart(f"{reason}: {self._wanted} can run", restart=0)
+            outcomes = self._launch_once()
+        if reason == PREEMPTED:
+            raise WorkerLost(None, f"{PREEMPTED} (SIGTERM)")
+        return outcomes
+
+    def _launch_once(self) -> Sequence[Outcome]:
         self.job = job = with_newest_checkpoint(self.job)
-        rows = None
+        rows, engine = None, self.engine
         if self.frame is not None:
             shuffle, placement = job.recipe.shuffle, job.source.placement
             rows = placed_rows(
                 self.frame, job.columns, self.workers, shuffle=shuffle, placement=placement
             )
+        if self.workers < self._wanted and isinstance(engine, SparkEngine) and job.checkpoints:
+            engine = SparkEngine(engine.session, wanted_workers=self._wanted)
         task = Task(partial(load, job), partial(work, job), encrypt=self.encrypt, stoppable=True)
-        outcomes: Sequence[Outcome] = self.engine.run(
+        outcomes: Sequence[Outcome] = engine.run(
             task,
             self.workers,
             rows=rows,
@@ -59,8 +81,6 @@ class Attempts:
             heartbeat=self.heartbeat,
             on_message=self.dispatch,
         )
-        if outcomes[0].progress.reason == PREEMPTED:
-            raise WorkerLost(None, f"{PREEMPTED} (SIGTERM)")
         return outcomes
 
     def _last_saved(self) -> int:
@@ -71,15 +91,13 @@ class Attempts:
 
     def _before_restart(self, policy: RestartPolicy, error: Exception) -> None:
         self.workers = self._available_workers(error)
-        self.dispatch(
-            0,
-            WorkersRestarted(
-                reason=str(error).splitlines()[0],
-                restart=policy.count,
-                most=policy.most,
-                workers=self.workers,
-            ),
+        self._tell_restart(str(error).splitlines()[0], policy.count)
+
+    def _tell_restart(self, reason: str, restart: int) -> None:
+        event = WorkersRestarted(
+            reason=reason, restart=restart, most=self.max_restarts, workers=self.workers
         )
+        self.dispatch(0, event)
 
     def _available_workers(self, error: Exception) -> int:
         """How many workers there can be now; raises if those are too few."""

@@ -18,7 +18,6 @@ from torch.nn.parameter import is_lazy
 from farandole import _spark
 from farandole.api.attempts import Attempts
 from farandole.api.checkpoints import plan_checkpoints
-from farandole.api.restarts import RestartPolicy
 from farandole.api.result import TrainingResult, assemble
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
@@ -180,12 +179,13 @@ def train(
             frame=frame,
             workers=workers,
             min_workers=min(min_workers or workers, workers),
+            max_restarts=max_restarts,
             timeout=timeout,
             heartbeat=heartbeat,
             encrypt=encrypt,
             dispatch=dispatch,
         )
-        outcomes = attempts.run(RestartPolicy(max_restarts))
+        outcomes = attempts.run()
     result = assemble(initial, checked_recipe, outcomes, time.perf_counter() - start)
     if trace is not None:
         tracing.write_trace(trace, chosen.name, [outcome.spans or [] for outcome in outcomes])

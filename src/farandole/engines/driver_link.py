@@ -23,7 +23,7 @@ from farandole.engines.channel import Channel, connect
 from farandole.engines.encryption import Credentials, make_certificate
 from farandole.engines.output import Output
 
-STOP, ABORT, RECEIVED = b"stop", b"abort", b"received"
+STOP, RESTART, ABORT, RECEIVED = b"stop", b"restart", b"abort", b"received"
 _RECEIPT_WANTED = b"receipt?"
 """From a worker, in the place of a message: tell when all before this has been handled."""
 _PURPOSE = b"driver link"
@@ -100,6 +100,10 @@ class DriverEndpoint:
         self._stopping = True
         self._send(STOP)
 
+    def request_restart(self) -> None:
+        """Ask every worker that is there to end with this epoch: more of them will begin again."""
+        self._send(RESTART)
+
     def _send(self, data: bytes) -> None:
         with self._lock:
             for channel in self._channels:
@@ -162,6 +166,7 @@ class DriverLink:
         self._on_abort = on_abort
         self._queue: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self._restart = threading.Event()
         self._receipts: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._closed = False
         self._sending = threading.Thread(
@@ -192,6 +197,10 @@ class DriverLink:
     def stop_requested(self) -> bool:
         """Whether the driver asked for an orderly end."""
         return self._stop.is_set()
+
+    def restart_requested(self) -> bool:
+        """Whether the driver wants all workers to begin again with more, after this epoch."""
+        return self._restart.is_set()
 
     def preempted(self) -> bool:
         """SIGTERM comes to the process, not over this link: see `preemption`."""
@@ -230,6 +239,8 @@ class DriverLink:
                 self._receipts.put(True)
             elif heard == ABORT:
                 self._on_abort()
+            elif heard == RESTART:
+                self._restart.set()
             else:
                 self._stop.set()
 

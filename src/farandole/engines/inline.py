@@ -60,6 +60,10 @@ class _DirectLink:
     def stop_requested(self) -> bool:
         return self.stop.is_set()
 
+    def restart_requested(self) -> bool:
+        """There is one worker, and there will be no more."""
+        return False
+
     def preempted(self) -> bool:
         """SIGTERM is the driver's here, and becomes a request to stop."""
         return False

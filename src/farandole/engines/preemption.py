@@ -34,6 +34,10 @@ class PreemptibleLink:
         """Whether the driver asked for an orderly end."""
         return self._link.stop_requested()
 
+    def restart_requested(self) -> bool:
+        """Whether the driver wants all workers to begin again with more."""
+        return self._link.restart_requested()
+
     def preempted(self) -> bool:
         """Whether SIGTERM has come."""
         return self._preemption.requested

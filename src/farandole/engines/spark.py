@@ -18,7 +18,7 @@ from farandole.engines.interrupt import Interrupts
 from farandole.engines.serialization import PickledTask, load_result
 from farandole.engines.spark_errors import translated
 from farandole.engines.spark_job import SparkJob, StartNotice
-from farandole.engines.spark_slots import REPLACEMENT_SECONDS, settled_slots
+from farandole.engines.spark_slots import REPLACEMENT_SECONDS, SlotWatch, settled_slots
 from farandole.engines.spark_task import RESULT_COLUMNS, BarrierSpec, run_barrier_task
 from farandole.engines.verdict import verdict
 from farandole.engines.worker import Joined
@@ -33,12 +33,18 @@ _LOSS_SECONDS = 0.5
 
 
 class SparkEngine:
-    """Runs each worker as a barrier task of one stage, all at the same time."""
+    """Runs each worker as a barrier task of one stage, all at the same time.
+
+    With `wanted_workers`, a run of fewer is asked to end with its epoch once so many can run.
+    """
 
     name = "spark"
 
-    def __init__(self, session: SparkSession | None = None) -> None:
+    def __init__(
+        self, session: SparkSession | None = None, *, wanted_workers: int | None = None
+    ) -> None:
         self._session = session
+        self._wanted_workers = wanted_workers
 
     @property
     def session(self) -> SparkSession:
@@ -90,7 +96,8 @@ class SparkEngine:
             results = frame.mapInArrow(
                 partial(run_barrier_task, spec), RESULT_COLUMNS, barrier=True
             )
-            job = SparkJob(session, results, StartNotice(num_workers))
+            more = SlotWatch(session, self._wanted_workers) if self._wanted_workers else None
+            job = SparkJob(session, results, StartNotice(num_workers), more)
             try:
                 table = job.table(endpoint, monitor, interrupts, task.stoppable)
             except Exception as error:

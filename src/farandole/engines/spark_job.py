@@ -16,6 +16,7 @@ from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.spark_executors import ExecutorWatch
+from farandole.engines.spark_slots import SlotWatch
 from farandole.errors import WorkerLost
 
 if TYPE_CHECKING:
@@ -32,10 +33,17 @@ _NOTICE_SECONDS = 15.0
 class SparkJob:
     """Collects the workers' results in a thread of its own, so that Ctrl-C is handled in order."""
 
-    def __init__(self, session: SparkSession, results: DataFrame, notice: StartNotice) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        results: DataFrame,
+        notice: StartNotice,
+        more: SlotWatch | None = None,
+    ) -> None:
         self._session = session
         self._results = results
         self._notice = notice
+        self._more = more
         self._tag = f"farandole-{secrets.token_hex(8)}"
         self._table: pa.Table | None = None
         self._error: BaseException | None = None
@@ -61,6 +69,8 @@ class SparkJob:
             while self._thread.is_alive():
                 self._thread.join(0.1)
                 self._notice.update(endpoint.connected)
+                if self._more is not None and self._more.are_there():
+                    endpoint.request_restart()
                 if monitor.lost is not None:
                     monitor.kill_workers()  # what is stopped or locked hears nothing else
                 if (error := endpoint.error or monitor.lost or executors.lost()) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -17,6 +18,7 @@ REPLACEMENT_SECONDS = 60.0
 _SETTLING_SECONDS = 3.0
 """How long to wait for one more executor of a young cluster; ten times that for the first."""
 _NOTICE_SECONDS = 3.0
+_WATCH_SECONDS = 2.0
 
 _most: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 """The most slots that each session was seen to have."""
@@ -42,6 +44,28 @@ def settled_slots(session: SparkSession, wanted: int, patience: float = REPLACEM
         before, available = available, _count(session, fresh=True)
         changed = changed if before == available else time.monotonic()
     return available
+
+
+class SlotWatch:
+    """Tells once when a session has as many slots as are wanted, while a smaller run is going on.
+
+    Spark Connect can't be asked while all of its slots are busy: there, it never tells.
+    """
+
+    def __init__(self, session: SparkSession, wanted: int) -> None:
+        self._session = session
+        self._wanted = wanted
+        self._next = time.monotonic()
+        self._done = _spark.is_connect(session)
+
+    def are_there(self) -> bool:
+        """Whether they are there now, for the first time."""
+        if self._done or time.monotonic() < self._next:
+            return False
+        self._next = time.monotonic() + _WATCH_SECONDS
+        with suppress(Exception):  # the session may be ending
+            self._done = _count(self._session) >= self._wanted
+        return self._done
 
 
 def _count(session: SparkSession, *, fresh: bool = False) -> int:

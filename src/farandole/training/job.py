@@ -24,7 +24,8 @@ INTERRUPTED = "interrupted"
 LOSS_DIVERGED = "the loss became NaN or infinite"
 WEIGHTS_DIVERGED = "weights became NaN or infinite"
 PREEMPTED = "the system told a worker to end"
-UNFINISHED = (INTERRUPTED, LOSS_DIVERGED, WEIGHTS_DIVERGED, PREEMPTED)
+REJOINED = "more workers can take part"
+UNFINISHED = (INTERRUPTED, LOSS_DIVERGED, WEIGHTS_DIVERGED, PREEMPTED, REJOINED)
 """Reasons to end in the middle of an epoch: the network is that of an epoch before."""
 TIME_UP = "max_seconds reached"
 

@@ -20,6 +20,7 @@ from farandole.training.job import (
     INTERRUPTED,
     LOSS_DIVERGED,
     PREEMPTED,
+    REJOINED,
     TIME_UP,
     UNFINISHED,
     WEIGHTS_DIVERGED,
@@ -108,8 +109,9 @@ class Loop:
                 return progress
             progress.reason = self._reason_to_stop(epoch, ended, progress) or progress.reason
             is_last = progress.reason != LoopState().reason or epoch + 1 == self._recipe.epochs
-            self._save_epoch(epoch, progress, is_last)
-            if is_last:
+            if self._save_epoch(epoch, progress, is_last):
+                progress.reason = REJOINED
+            if is_last or progress.reason == REJOINED:
                 break
         return progress
 
@@ -123,16 +125,22 @@ class Loop:
             return f"no better {stopping.monitor}"
         return ended
 
-    def _save_epoch(self, epoch: int, progress: LoopState, is_last: bool) -> None:
-        """A checkpoint between two epochs, where one is due, or the best are kept, or it ends."""
+    def _save_epoch(self, epoch: int, progress: LoopState, is_last: bool) -> bool:
+        """A checkpoint between two epochs, where one is due, or the best are kept, or it ends.
+
+        Gives whether workers are to begin again with more of them.
+        """
         if not self._checkpoints.enabled:
-            return
-        mine = float(self._checkpoints.is_due(progress.update))
-        due = self.context.sync.reduce_sums(torch.tensor([mine], dtype=torch.float64))
-        if is_last or float(due) > 0 or self._checkpoints.keeps_best:
+            return False
+        link = self.context.world.link
+        mine = [self._checkpoints.is_due(progress.update), link.restart_requested()]
+        sums = self.context.sync.reduce_sums(torch.tensor(mine, dtype=torch.float64))
+        due, restart = (sums > 0).tolist()
+        if is_last or due or restart or self._checkpoints.keeps_best:
             position, tally = Position(epoch=epoch + 1), self.context.new_tally()
             score = progress.history[-1][self._best.stopping.monitor]
             self._checkpoints.save_loop(progress, tally, position, ended=is_last, score=score)
+        return restart and not is_last
 
     def _start_epoch(self, epoch: int) -> Tally:
         tally = self.context.new_tally()
@@ -261,7 +269,7 @@ class Loop:
 
     def _restore_finished_epoch(self, progress: LoopState) -> None:
         """Go back to the weights that are kept; raises if no epoch was finished."""
-        if self._best.restore() or progress.reason in (INTERRUPTED, PREEMPTED):
+        if self._best.restore() or progress.reason in (INTERRUPTED, PREEMPTED, REJOINED):
             return
         _, rate, loss = progress.steps[-1]
         what = f"The loss became {loss} in update {progress.update + 1}"
