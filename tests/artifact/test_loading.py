@@ -16,7 +16,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import farandole
@@ -157,6 +157,16 @@ def test_large_ones_travel_in_a_file(kind: str, tmp_path: Path, monkeypatch: Any
     )
     assert packed.path
     np.testing.assert_allclose(packed.load()(ROWS).raw, expected(), rtol=1e-4, atol=1e-6)
+
+
+def test_the_weights_of_a_program_are_mapped_from_that_file(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(packing, "INLINE_BYTES", 100)
+    packed = PackedPredictor.of(*load_network(saved(tmp_path, "exported")), tmp_path / "shared")
+    shapes = sorted(tuple(tensor.shape) for tensor in load_file(packed.path).values())
+    assert (8, 4) in shapes
+    assert (3, 8) in shapes
 
 
 def test_what_training_gives() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from farandole.artifact import network_from_json, network_to_json
+from farandole.artifact import filled_network, network_from_json, network_to_json
 from farandole.errors import ArtifactError
 from farandole.networks import CNN, GNN, MLP, RNN, Ragged
 
@@ -237,3 +237,37 @@ def test_what_json_can_not_tell_is_not_described(layers: list[nn.Module]) -> Non
 def test_a_tampered_description_is_refused(description: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ArtifactError, match=complaint):
         network_from_json({"class": "Sequential", "layers": {"0": description}})
+
+
+@pytest.mark.parametrize("network", [network for network, _ in NETWORKS], ids=repr)
+def test_a_network_is_filled_without_random_weights(network: nn.Module) -> None:
+    description = network_to_json(network)
+    if description is None:
+        pytest.skip("it is saved in another way")
+    state = network.state_dict()
+    sizes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    before = torch.get_rng_state()
+    filled = filled_network(json.loads(json.dumps(description)), sizes, lambda: state)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(tensor.is_meta for tensor in [*filled.parameters(), *filled.buffers()])
+    for name, tensor in filled.state_dict().items():
+        assert torch.equal(tensor, state[name])
+
+
+def test_tensors_that_are_not_saved_are_made() -> None:
+    layer = nn.Sequential(nn.Linear(2, 2), nn.CrossEntropyLoss())
+    state = layer.state_dict()
+    sizes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    description = network_to_json(layer)
+    assert description is not None
+    assert repr(filled_network(description, sizes, lambda: state)) == repr(layer)
+
+
+def test_a_network_of_other_sizes_is_refused_before_it_is_built() -> None:
+    description = {"class": "Linear", "options": {"in_features": 10**9, "out_features": 10**6}}
+
+    def read() -> Any:
+        raise AssertionError("nothing is read")
+
+    with pytest.raises(ArtifactError, match=r"don't fit .*'bias' is missing in the file"):
+        filled_network(description, {"weight": (10**6, 10**9)}, read)
