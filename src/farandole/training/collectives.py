@@ -17,7 +17,7 @@ def gather_objects(value: Any, size: int) -> list[Any]:
     """
     if size == 1:
         return [value]
-    long_barrier()  # what each has found out about its rows took its time
+    long_barrier(size)  # what each has found out about its rows took its time
     gathered: list[Any] = [None] * size
     dist.all_gather_object(gathered, value)
     return gathered

@@ -116,7 +116,7 @@ class FullBatchLoop:
             more = context.passes.forward_backward(context.batcher(rows), self._tally)
             loss, weight = loss + more[0], weight + more[1]
         if self._may_differ:
-            long_barrier()
+            long_barrier(context.world.size)
         mine = Totals(loss, weight, context.world.link.stop_requested(), self._clock.has_expired())
         totals = context.sync.reduce_gradients(mine)
         self._evaluations += 1

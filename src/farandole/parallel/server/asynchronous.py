@@ -17,6 +17,7 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.parallel.base import Synchronizer, Totals, broadcast_state, trainable
+from farandole.parallel.long_barrier import long_barrier
 from farandole.parallel.server.client import LocalClient, RemoteClient
 from farandole.parallel.server.messages import LEAVE, PULL, PUSH, TICK, StopFlags
 from farandole.parallel.server.server import ParameterStore, ServerThreads
@@ -131,6 +132,7 @@ class Asynchronous(Synchronizer):
             if self._is_started and self._store is not None:
                 # Not with the others: there it would not notice a failure of its own threads.
                 self._store.staleness.wait_for_all()
+            long_barrier(self.world.size)
             dist.all_gather_object(answers, (reason, has_diverged))
         answers.sort(key=lambda answer: not answer[1])
         return next((found for found, _ in answers if found is not None), None)
