@@ -156,8 +156,8 @@ def load_for_ever(rank: int, size: int, batches: object) -> None:
 def test_ctrl_c_before_the_ring_is_up_ends_at_once() -> None:
     task = Task(load=load_for_ever, work=look_around, stoppable=True)
     start = time.monotonic()
+    send_later(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        send_later(signal.SIGINT)
         LocalEngine().run(task, 2, timeout=60, on_message=lambda *_: None)
     assert time.monotonic() - start < 45
 

@@ -17,8 +17,9 @@ def meet_late() -> tuple[float, float]:
     if world.rank == 1:
         time.sleep(2.5 * world.timeout)
     start = time.monotonic()
-    long_barrier()
+    long_barrier(world.size)
     waited = time.monotonic() - start
+    long_barrier(1)  # alone there is nobody to wait for, whoever else is in the ring
     total = torch.ones(1)
     dist.all_reduce(total)  # the next collective is in step again
     return waited, total.item()
@@ -28,7 +29,3 @@ def test_it_waits_longer_than_a_collective_does() -> None:
     results = farandole.run(meet_late, num_workers=2, engine="local", timeout=1)
     assert [total for _, total in results] == [2.0, 2.0]
     assert results[0][0] > 1.2
-
-
-def test_alone_there_is_nobody_to_wait_for() -> None:
-    long_barrier()

@@ -242,7 +242,7 @@ class OuterSteps(Synchronizer):
         mine = replace(waiting, loss=loss + waiting.loss, weight=weight)
         device = next(iter(self._common)).device
         if self._every >= _MANY_UPDATES:
-            long_barrier()
+            long_barrier(self.world.size)
         values = torch.tensor([*mine.numbers(), self._seen], dtype=torch.float64, device=device)
         with span("sum"):
             self._summation.sum_(values)

@@ -11,14 +11,14 @@ import torch.distributed as dist
 from farandole.world import LONGEST_WAIT
 
 
-def long_barrier() -> None:
-    """Wait for all workers, for as long as they live.
+def long_barrier(size: int) -> None:
+    """Wait for all workers, for as long as they live; `size` is how many there are.
 
     Steps are alike on all workers, and a minute is long for one. To read rows, to check or to
     validate them may take one worker many minutes more than another. A worker that dies meanwhile
     closes its connection, and one that gets stuck has no heartbeat: neither is waited for.
     """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
+    if size == 1:  # it may be alone inside of a ring that has nothing to do with it
         return
     options = dist.AllreduceOptions()
     options.timeout = timedelta(seconds=LONGEST_WAIT)

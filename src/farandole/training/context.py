@@ -118,8 +118,7 @@ class TrainingContext:
         chunks = self.loader.chunks(self.validation, self._validation_rows_at_once)
         for rows in self._same_count_on_all_workers(chunks):
             self.passes.evaluate(self.batcher(rows), tally)
-        if self.world.size > 1:
-            long_barrier()
+        long_barrier(self.world.size)
         return self.history_columns("validation", tally)
 
     def _same_count_on_all_workers(self, chunks: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:

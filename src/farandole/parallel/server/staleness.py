@@ -75,15 +75,15 @@ class BoundedStaleness:
             self.lead = max(self.lead, self._lead(worker))
 
     def wait_for_all(self) -> None:
-        """Until all workers have left."""
+        """Until all workers have left; the last may be some updates behind."""
+        seconds = self._timeout * (self._staleness + 1)
         with self._changed:
             in_time = self._changed.wait_for(
-                lambda: self._error is not None or self._away == self._counts.keys(),
-                self._timeout,
+                lambda: self._error is not None or self._away == self._counts.keys(), seconds
             )
             self.check()
             if not in_time:
-                raise PeerLost(sorted(self._counts.keys() - self._away), self._timeout)
+                raise PeerLost(sorted(self._counts.keys() - self._away), seconds)
 
     def _lead(self, worker: int) -> int:
         return self._counts[worker] - min(self._others_counts(worker))
