@@ -28,7 +28,7 @@ def gather_objects(value: Any, world: World) -> list[Any]:
     """
     if world.size == 1:
         return [value]
-    long_barrier()  # what each has found out about its rows took its time
+    long_barrier(world.size)  # what each has found out about its rows took its time
     number = next(world.gathers)
     parts = _gather_bytes(signed(pickle.dumps(value), world.secret, world.rank, number), world.size)
     return [

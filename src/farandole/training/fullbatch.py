@@ -168,8 +168,7 @@ class FullBatchLoop:
             more = context.passes.forward_backward(context.batcher(rows), self._tally)
             loss, weight = loss + more[0], weight + more[1]
         if self._may_differ:
-<<<<<<< HEAD
-            long_barrier()
+            long_barrier(context.world.size)
         mine = Totals(
             loss,
             weight,
@@ -178,10 +177,6 @@ class FullBatchLoop:
             checkpoint=self._checkpoints.is_due(self._progress.update + 1),
             preempted=context.world.link.preempted(),
         )
-=======
-            long_barrier(context.world.size)
-        mine = Totals(loss, weight, context.world.link.stop_requested(), self._clock.has_expired())
->>>>>>> liveness
         totals = context.sync.reduce_gradients(mine)
         self._evaluations += 1
         self._is_due = self._is_due or totals.checkpoint

@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch import nn
 
 from farandole.errors import InputError
-<<<<<<< HEAD
 from farandole.parallel.base import (
     Names,
     OptimizerStates,
@@ -26,10 +25,6 @@ from farandole.parallel.base import (
     trainable,
 )
 from farandole.parallel.objects import gather_objects
-=======
-from farandole.parallel.base import Synchronizer, Totals, broadcast_state, trainable
-from farandole.parallel.long_barrier import long_barrier
->>>>>>> liveness
 from farandole.parallel.server.client import LocalClient, RemoteClient
 from farandole.parallel.server.messages import LEAVE, PULL, PUSH, TICK, StopFlags
 from farandole.parallel.server.server import ParameterStore, ServerThreads
@@ -150,12 +145,7 @@ class Asynchronous(Synchronizer):
             if self._is_started and self._store is not None:
                 # Not with the others: there it would not notice a failure of its own threads.
                 self._store.staleness.wait_for_all()
-<<<<<<< HEAD
             answers = gather_objects((reason, has_diverged), self.world)
-=======
-            long_barrier(self.world.size)
-            dist.all_gather_object(answers, (reason, has_diverged))
->>>>>>> liveness
         answers.sort(key=lambda answer: not answer[1])
         return next((found for found, _ in answers if found is not None), None)
 
