@@ -77,6 +77,7 @@ def rows() -> Any:
 
 def fit(network: torch.nn.Module, epochs: int) -> Any:
     options = {"loss": "mse", "batch_size": 16, "learning_rate": 1e-6, "num_workers": 2}
+    options["max_restarts"] = 0
     return farandole.train(network, rows(), epochs=epochs, progress=False, timeout=60, **options)
 
 
