@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from farandole.artifact import filled_network, network_from_json, network_to_json
+from farandole.artifact import (
+    filled_network,
+    network_from_json,
+    network_json,
+    network_to_json,
+)
 from farandole.errors import ArtifactError
 from farandole.networks import CNN, GNN, MLP, RNN, Ragged
 
@@ -254,13 +259,27 @@ def test_a_network_is_filled_without_random_weights(network: nn.Module) -> None:
         assert torch.equal(tensor, state[name])
 
 
-def test_tensors_that_are_not_saved_are_made() -> None:
-    layer = nn.Sequential(nn.Linear(2, 2), nn.CrossEntropyLoss())
-    state = layer.state_dict()
-    sizes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    description = network_to_json(layer)
+class WithTable(nn.Module):
+    """Has a tensor that is no part of its state."""
+
+    table: torch.Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.layer = nn.Linear(width, 2)
+        self.register_buffer("table", torch.arange(width), persistent=False)
+
+
+def test_tensors_that_are_not_saved_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(network_json._OURS, "networks.WithTable", WithTable)
+    network = WithTable(3)
+    description, state = network_to_json(network), network.state_dict()
     assert description is not None
-    assert repr(filled_network(description, sizes, lambda: state)) == repr(layer)
+    sizes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    filled = filled_network(description, sizes, lambda: state)
+    assert torch.equal(filled.get_buffer("table"), torch.arange(3))
+    assert torch.equal(filled.get_parameter("layer.weight"), network.layer.weight)
 
 
 def test_a_network_of_other_sizes_is_refused_before_it_is_built() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from torch import nn
 
 from farandole.artifact import Artifact, Signature
@@ -84,3 +85,17 @@ def test_an_impossible_place_is_told_before_anything_is_read(
     output = str(tmp_path / "file" / "out")
     assert main(["predict", "--model", "net", "--input", "in", "--output", output]) == 2
     assert f"{str(tmp_path / 'file')!r} is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchscript_needs_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.jit.trace(nn.Linear(2, 3), torch.zeros(1, 2)).save(tmp_path / "net.pt")
+    rows = pa.table({"x": pa.array([[0.5, 1.0]], pa.list_(pa.float32()))})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    words = ["--model", "net.pt", "--input", "rows.parquet", "--output", "out.parquet"]
+    words = [word if word[0] == "-" else str(tmp_path / word) for word in words]
+    words = ["predict", *words, "--features", "x", "--quiet"]
+    assert main(words) != 0
+    assert "--allow-pickle" in capsys.readouterr().err
+    assert main([*words, "--allow-pickle"]) == 0
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == 1
