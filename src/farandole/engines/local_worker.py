@@ -6,6 +6,7 @@ and is not run again here.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import socket
@@ -114,6 +115,8 @@ def main(listener: int | None, *, forked: bool = False) -> None:
     _exit_with_driver(stdin)
     if forked:
         apply_driver_settings(spec.environ, spec.path, spec.threads)
+    # Before the first beat: to load a library holds the interpreter lock for as long as it takes.
+    importlib.import_module("farandole.engines.worker")
     link = DriverLink(spec.rank, spec.driver, timeout=spec.join_timeout)  # it carries the result
     with Heartbeat(spec.rank, spec.heartbeat, ends_with_driver=True):
         message = _run(spec, listener, link)
