@@ -69,7 +69,7 @@ def test_a_stopped_session_is_refused() -> None:
     session.is_stopped = False
     _spark.check_running(session)
     session.is_stopped = True
-    with pytest.raises(InputError, match="session has been stopped. Start a new one"):
+    with pytest.raises(InputError, match="session has been stopped"):
         _spark.check_running(session)
 
 

@@ -79,7 +79,7 @@ def check_stopped_session(seen: dict[str, Any]) -> None:
 def test_more_faults_of_a_cluster(tmp_path: Path) -> None:
     names = ["executor stopped", "python killed", "host killed"]
     found = drive(tmp_path, *names)
-    assert "has not answered Spark's driver for 30 s" in lost(found["executor stopped"])
+    assert "has not answered Spark's driver for 20 s" in lost(found["executor stopped"])
     assert "was killed" in lost(found["python killed"])
     assert "its host, or the network to it, has gone" in lost(found["host killed"])
 

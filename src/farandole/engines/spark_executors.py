@@ -13,7 +13,8 @@ from farandole.errors import WorkerLost
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SILENT_SECONDS = 30.0
+FOUND_SECONDS = 30.0
+"""Within which an executor that doesn't answer is found."""
 _ASLEEP_SECONDS = 5.0
 """Who asks this seldom was asleep or stopped itself, and has heard no answer for that reason."""
 
@@ -25,10 +26,11 @@ class ExecutorWatch:
     local mode has no executors, and Spark Connect doesn't show them: nothing is asked there.
     """
 
-    def __init__(self, session: SparkSession, tag: str, seconds: float = SILENT_SECONDS) -> None:
+    def __init__(self, session: SparkSession, tag: str, seconds: float = FOUND_SECONDS) -> None:
         self._session = session
         self._tag = tag
-        self._seconds = seconds
+        self._interval = seconds / 3
+        self._longest = seconds - self._interval
         self._over = threading.Event()
         self._waiting: tuple[float, int, _spark.TaskPlace] | None = None
         self._awake = self._seen = time.monotonic()
@@ -47,17 +49,17 @@ class ExecutorWatch:
         if self._seen - before > _ASLEEP_SECONDS:
             self._awake = self._seen
         waiting = self._waiting
-        if waiting is None or self._seen - max(waiting[0], self._awake) < self._seconds:
+        if waiting is None or self._seen - max(waiting[0], self._awake) < self._longest:
             return None
         return WorkerLost(
             waiting[1],
-            f"{waiting[2]} has not answered Spark's driver for {self._seconds:g} s: its JVM is "
+            f"{waiting[2]} has not answered Spark's driver for {self._longest:g} s: its JVM is "
             "stopped, overloaded or cut off. Look at its host and its log.",
         )
 
     def _ask_again_and_again(self) -> None:
         with suppress(Exception):  # the session was stopped, or its JVM has gone: others say so
-            while not self._over.wait(self._seconds / 3):
+            while not self._over.wait(self._interval):
                 self._ask_all()
 
     def _ask_all(self) -> None:
