@@ -19,7 +19,7 @@ PROMISED = [
     *("network", "loss", "optimizer", "learningRate", "epochs", "batchSize", "numWorkers"),
     *("featuresCol", "featuresCols", "labelCol", "labelCols", "weightCol"),
     *("validationIndicatorCol", "validationFraction", "predictionCol", "probabilityCol"),
-    *("rawPredictionCol", "seed", "strategy", "initialWeights", "timeout", "progress"),
+    *("rawPredictionCol", "seed", "strategy", "initialWeights", "timeout", "encrypt", "progress"),
     *("observer", "allowPickle"),
 ]
 

@@ -21,7 +21,7 @@ from farandole import _spark
 from farandole.api.result import TrainingResult, assemble
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
-from farandole.arguments import check_integer, check_seconds
+from farandole.arguments import check_flag, check_integer, check_seconds
 from farandole.artifact import load_weights
 from farandole.data import (
     VIRTUAL_SHARDS,
@@ -110,6 +110,7 @@ def train(
     start = time.perf_counter()
     check_integer("num_workers", num_workers)
     check_seconds("timeout", timeout)
+    check_flag("encrypt", encrypt)
     if num_workers > VIRTUAL_SHARDS:
         raise InputError(f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {num_workers}")
     if not isinstance(network, nn.Module):

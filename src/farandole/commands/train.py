@@ -66,6 +66,7 @@ def add_options(parser: CommandParser) -> None:
     add("--strategy", metavar="NAME", help="how they do: allreduce, ring, auto … (allreduce)")
     add("--initial-weights", metavar="FOLDER", help="a saved network to start from")
     add("--timeout", type=number, metavar="S", help="seconds that a worker waits for others")
+    add("--encrypt", action="store_true", help="encrypt what workers send each other")
     add("--trace", metavar="FILE", help="for what every worker did, for explain --trace")
     for name, hint in get_type_hints(Recipe).items():
         add(f"--{name.replace('_', '-')}", help=_help(name), **_kind(hint))

@@ -41,6 +41,7 @@ EXTRA_PARAMS = {
     ),
     "progress": ParamInfo(boolean, "whether to show progress", False),
     "timeout": ParamInfo(floating, "seconds that a worker waits for its peers", DEFAULT_TIMEOUT),
+    "encrypt": ParamInfo(boolean, "whether to encrypt what workers and driver send", False),
 }
 """Params that Spark doesn't have. Their defaults do as Spark does."""
 
@@ -172,6 +173,7 @@ def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) ->
             num_workers=workers,
             engine=engine,
             timeout=instance.getOrDefault("timeout"),
+            encrypt=instance.getOrDefault("encrypt"),
             progress=instance.getOrDefault("progress"),
             loss=loss,
             metrics=[],
