@@ -47,6 +47,7 @@ def test_an_engine_object_is_used_as_it_is() -> None:
         ({"kwargs": [1]}, "kwargs must map names to values"),
         ({"timeout": 0}, "timeout must be a positive number of seconds. Received: timeout=0"),
         ({"timeout": -3}, "timeout"),
+        ({"encrypt": "yes"}, "encrypt"),
         ({"timeout": "5"}, "timeout"),
         ({"timeout": None}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),

@@ -19,8 +19,9 @@ PROMISED = [
     *("network", "loss", "optimizer", "learningRate", "epochs", "batchSize", "numWorkers"),
     *("featuresCol", "featuresCols", "labelCol", "labelCols", "weightCol"),
     *("validationIndicatorCol", "validationFraction", "predictionCol", "probabilityCol"),
-    *("rawPredictionCol", "seed", "strategy", "initialWeights", "timeout", "progress"),
-    *("heartbeat", "observer", "allowPickle"),
+    *("rawPredictionCol", "seed", "strategy", "initialWeights", "timeout", "encrypt", "progress"),
+    *("heartbeat", "observer", "allowPickle", "checkpointDir", "checkpointSteps"),
+    *("checkpointMinutes", "keepLast", "keepBest", "maxRestarts", "minWorkers"),
 ]
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from farandole.arguments import check_integer, check_seconds
+from farandole.arguments import check_flag, check_integer, check_seconds
 from farandole.engines import DEFAULT_HEARTBEAT, Engine, Output, Task, resolve
 from farandole.errors import InputError
 from farandole.world import World
@@ -60,6 +60,7 @@ def run(
         raise InputError(f"kwargs must map names to values. Received: kwargs={kwargs!r}")
     check_seconds("timeout", timeout)
     check_seconds("heartbeat", heartbeat)
+    check_flag("encrypt", encrypt)
     work = partial(_call, fn, tuple(args), dict(kwargs or {}))
     task = Task(load=_nothing, work=work, encrypt=encrypt)
     return resolve(engine).run(

@@ -21,7 +21,7 @@ from farandole.api.checkpoints import plan_checkpoints
 from farandole.api.result import TrainingResult, assemble
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
-from farandole.arguments import check_integer, check_seconds
+from farandole.arguments import check_flag, check_integer, check_seconds
 from farandole.artifact import load_weights
 from farandole.data import (
     VIRTUAL_SHARDS,
@@ -129,6 +129,7 @@ def train(
     _check_workers(num_workers, min_workers)
     check_integer("max_restarts", max_restarts, least=0)
     check_seconds("heartbeat", heartbeat)
+    check_flag("encrypt", encrypt)
     if not isinstance(network, nn.Module):
         raise InputError(f"network must be a torch.nn.Module. Received: {type(network).__name__}")
     checked_recipe = make_recipe(recipe)

@@ -73,6 +73,7 @@ def add_options(parser: CommandParser) -> None:
     add("--max-restarts", type=whole_number, metavar="N", help="after workers were lost (3)")
     add("--timeout", type=number, metavar="S", help="seconds that a worker waits for others")
     add("--heartbeat", type=number, metavar="S", help="seconds until a stuck worker is given up")
+    add("--encrypt", action="store_true", help="encrypt what workers send each other")
     add("--trace", metavar="FILE", help="for what every worker did, for explain --trace")
     for name, hint in get_type_hints(Recipe).items():
         add(f"--{name.replace('_', '-')}", help=_help(name), **_kind(hint))

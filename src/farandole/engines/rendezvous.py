@@ -224,7 +224,7 @@ def check_peers(rank: int, nonces: Sequence[bytes], secret: bytes) -> None:
         wrong = right.tolist().index(False)
         raise NotAuthentic(
             f"Somebody else has connected to rank {rank} in the place of rank {wrong}: it does not "
-            "know the secret of this run. Nothing was sent to it. Keep strangers off the network "
+            "know the secret of this run. No data was sent to it. Keep strangers off the network "
             "of the workers."
         )
 

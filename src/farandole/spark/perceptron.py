@@ -46,6 +46,7 @@ EXTRA_PARAMS = {
     "heartbeat": ParamInfo(
         floating, "seconds after which a worker that doesn't respond is lost", DEFAULT_HEARTBEAT
     ),
+    "encrypt": ParamInfo(boolean, "whether to encrypt what workers and driver send", False),
 }
 """Params that Spark doesn't have. Their defaults do as Spark does."""
 
@@ -178,6 +179,7 @@ def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) ->
             engine=engine,
             timeout=instance.getOrDefault("timeout"),
             heartbeat=instance.getOrDefault("heartbeat"),
+            encrypt=instance.getOrDefault("encrypt"),
             progress=instance.getOrDefault("progress"),
             loss=loss,
             metrics=[],
