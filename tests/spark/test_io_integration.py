@@ -297,7 +297,7 @@ def test_a_saved_estimator_does_not_say_where_to_write(spark: SparkSession, tmp_
         metadata = json.loads(part.read_text())
         metadata[params]["trace"] = str(precious)
         part.write_text(json.dumps(metadata))
-        with pytest.warns(UserWarning, match="says trace, a file to write to"):
+        with pytest.warns(UserWarning, match="says trace, a place to write to"):
             loaded = TorchEstimator.load(str(tmp_path / "one"))
         assert loaded.getTrace() is None
     loaded.fit(frame(spark))

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pyspark.ml.param import Params
     from pyspark.sql import SparkSession
 
-_PLACES = ("trace",)
+_PLACES = ("trace", "checkpointDir")
 """Params that name a place where fit writes: not for a saved folder to say, or to carry."""
 _LARGEST_METADATA = 64 << 20
 _trusting: ContextVar[bool] = ContextVar("farandole_trusting_pickles", default=False)
@@ -142,7 +142,7 @@ def _leave_out_places(path: str, metadata: dict[str, Any]) -> None:
         for name in _PLACES:
             if metadata.get(params, {}).pop(name, None) is not None:
                 warnings.warn(
-                    f"{path!r} says {name}, a file to write to. That is left out: set it again, "
+                    f"{path!r} says {name}, a place to write to. That is left out: set it again, "
                     "if it is yours.",
                     stacklevel=4,
                 )
