@@ -37,8 +37,6 @@ from farandole.engines.key_values import (
 _PURPOSE = b"store"
 _MOST_BYTES = 256 << 20
 """Of a call or an answer: many keys, each with the addresses of all workers."""
-_GRACE_SECONDS = 30.0
-"""How long an answer may take over the time that the call waits for."""
 _OK, _MISSING, _WRONG = b"ok", b"missing", b"wrong"
 _LENGTH = struct.Struct("!I")
 _SECONDS = struct.Struct("!d")
@@ -182,16 +180,20 @@ class StoreServer:
 
 
 class RemoteValues:
-    """The values of rank 0, over a channel. One call at a time, as with torch's own."""
+    """The values of rank 0, over a channel. One call at a time, as with torch's own.
 
-    def __init__(self, channel: Channel) -> None:
+    An answer may take `timeout` seconds over what the call itself waits for: rank 0 may be busy.
+    """
+
+    def __init__(self, channel: Channel, timeout: float) -> None:
         self._channel = channel
+        self._timeout = timeout
         self._lock = threading.Lock()
 
     def call(self, operation: bytes, *fields: bytes, seconds: float = 0.0) -> list[bytes]:
         """Ask rank 0."""
         with self._lock:
-            self._channel.set_timeout(seconds + _GRACE_SECONDS)
+            self._channel.set_timeout(seconds + self._timeout)
             self._channel.send(_pack(operation, _SECONDS.pack(seconds), *fields))
             kind, *answer = _unpack(self._channel.receive())
         if kind == _OK:
@@ -219,7 +221,7 @@ def connect_store(
 ) -> AuthenticatedStore:
     """The store of rank 0, seen from another rank."""
     channel = connect(address, credentials, _PURPOSE, timeout=timeout, limit=_MOST_BYTES)
-    return AuthenticatedStore(RemoteValues(channel), timeout)
+    return AuthenticatedStore(RemoteValues(channel, timeout), timeout)
 
 
 def _pack(*fields: bytes) -> bytes:
