@@ -24,7 +24,7 @@ PLACES = {
     "commands/cli.py: find_command": "imports one of the commands of a fixed list",
     "daemon.py: main": "imports what the environment of the process names",
     "engines/driver_link.py: DriverEndpoint._handle": "only from who has shown the secret",
-    "engines/error_text.py: ErrorText._theirs": "imports nothing new: looks a class up by its name",
+    "engines/error_text.py: ErrorText._theirs": "names a class, in a text that a worker has signed",
     "engines/failure.py: _pickled": "what it has pickled itself a moment ago",
     "engines/failure.py: _unpickled": "an exception that came over the driver link",
     "engines/fork_server.py: serve_forks": "imports what the parent process names",
