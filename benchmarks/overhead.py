@@ -67,8 +67,8 @@ def main() -> None:
             "# What heartbeats and checkpoints cost",
             f"A 784–100–10 perceptron on {ROWS:,} rows, 2 local workers, batches of 256, Adam, "
             f"{EPOCHS} epochs. With: a heartbeat of 30 s and a checkpoint every 30 s, and "
-            f"one at the end. Without: neither. Run in turn, {PAIRS} times; milliseconds an update, "
-            "median (range).",
+            f"one at the end. Without: neither. Run in turn, {PAIRS} times; milliseconds an "
+            "update, median (range).",
             markdown(
                 ["without", "with", "ratio of the medians", "ratio of neighbours"],
                 [
