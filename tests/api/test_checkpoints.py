@@ -12,8 +12,9 @@ from torch import nn
 
 import farandole
 from farandole.api import TrainingResult
+from farandole.checkpoint import CheckpointDirectory
 from farandole.errors import CheckpointError, InputError
-from farandole.training import CheckpointWritten, Event, StepEnded, TrainingResumed
+from farandole.training import Event, SnapshotTaken, StepEnded, TrainingResumed
 
 
 def flowers(rows: int = 64) -> pd.DataFrame:
@@ -57,7 +58,8 @@ def test_early_stopping_stays_the_end(tmp_path: Path) -> None:
     options = {"epochs": 40, "patience": 1, "learning_rate": 0.3}
     first = train(tmp_path, **options)
     assert first.reason == "no better train_loss"
-    again = train(tmp_path, **{**options, "epochs": 50})
+    with pytest.warns(UserWarning, match="stays so, whatever epochs say now"):
+        again = train(tmp_path, **{**options, "epochs": 50})
     assert again.reason == first.reason
     assert weights(again) == weights(first)
 
@@ -65,7 +67,7 @@ def test_early_stopping_stays_the_end(tmp_path: Path) -> None:
 def test_checkpoints_come_every_so_many_steps(tmp_path: Path) -> None:
     seen: list[Event] = []
     train(tmp_path, checkpoint_steps=5, observer=seen.append)
-    written = [event.update for event in seen if isinstance(event, CheckpointWritten)]
+    written = [event.update for event in seen if isinstance(event, SnapshotTaken)]
     assert written == [5, 10, 12]  # 4 updates an epoch: the last one comes with the end
     kept = sorted(path.name for path in tmp_path.glob("step-*"))
     assert len(kept) == 2  # while one is written, only the newest of those that wait counts
@@ -86,6 +88,7 @@ def test_the_best_epochs_are_kept(tmp_path: Path) -> None:
         ({"optimizer": torch.optim.SGD}, "optimizer was 'adam', and is"),
         ({"network": nn.Linear(3, 2)}, "of another network: '0.weight' had the shape"),
         ({"validation": 0.5}, "validation_fraction was None"),
+        ({"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}, "loss was 'cross_entropy'"),
         ({"data": flowers(63)}, "64 rows to train on .* and now 63"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -140,3 +143,62 @@ def test_a_folder_that_cannot_be_written_fails_before_the_first_step(tmp_path: P
     with pytest.raises(CheckpointError, match="file"):
         train(tmp_path / "file" / "below", observer=seen.append)
     assert not seen
+
+
+def test_other_settings_of_an_object_are_another_training(tmp_path: Path) -> None:
+    train(tmp_path, loss=nn.CrossEntropyLoss(label_smoothing=0.1))
+    train(tmp_path, loss=nn.CrossEntropyLoss(label_smoothing=0.1))
+    with pytest.raises(CheckpointError, match="label_smoothing"):
+        train(tmp_path, loss=nn.CrossEntropyLoss(label_smoothing=0.2))
+
+
+def test_a_limit_that_has_ended_it_is_not_raised_in_silence(tmp_path: Path) -> None:
+    first = train(tmp_path, max_steps=6)
+    with pytest.warns(UserWarning, match="has ended before .*max_steps"):
+        again = train(tmp_path, max_steps=9)
+    assert len(again.steps) == len(first.steps) == 6
+
+
+@pytest.mark.parametrize("solver", ["gd", "lbfgs"])
+@pytest.mark.parametrize("options", [{}, {"patience": 1, "min_delta": 0.05}], ids=["", "patience"])
+def test_a_finished_solver_stays_finished(
+    solver: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    chosen = {"optimizer": solver, "batch_size": 32, "learning_rate": 1e-3, "epochs": 30, **options}
+    first = train(tmp_path, **chosen)
+    for _ in range(2):
+        again = train(tmp_path, **chosen)
+        assert len(again.history) == len(first.history)
+        assert again.reason == first.reason
+        assert weights(again) == weights(first)
+
+
+def test_a_solvers_best_iterations_are_kept(tmp_path: Path) -> None:
+    train(tmp_path, optimizer="lbfgs", batch_size=32, learning_rate=1e-3, epochs=6, keep_best=3)
+    assert len(list(tmp_path.glob("step-*"))) >= 3
+
+
+def test_a_mistyped_monitor_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="monitor='train_los' is not in the history"):
+        train(tmp_path, monitor="train_los", patience=2, keep_best=1)
+
+
+def test_a_run_whose_directory_was_taken_writes_no_more(tmp_path: Path) -> None:
+    taken = False
+
+    def take(event: Event) -> None:
+        nonlocal taken
+        if isinstance(event, SnapshotTaken) and not taken:
+            taken = True
+            CheckpointDirectory(tmp_path).claim("another")
+
+    with pytest.warns(UserWarning, match="Another run writes checkpoints"):
+        train(tmp_path, checkpoint_steps=3, epochs=20, observer=take)
+
+
+def test_frozen_layers_that_learn_later_go_on(tmp_path: Path) -> None:
+    options = {"freeze": ["0"], "unfreeze_at": 3, "epochs": 5, "checkpoint_steps": 1}
+    plain = train(None, **{**options, "checkpoint_steps": None})
+    for epochs in (1, 2, 3, 5):
+        result = train(tmp_path, **{**options, "epochs": max(epochs, 3)})
+    assert weights(result) == weights(plain)

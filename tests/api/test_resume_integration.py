@@ -179,6 +179,10 @@ def test_a_killed_solver_ends_as_if_nothing_had_happened(solver: str, tmp_path: 
         pytest.param(3, 1, Sharded(stage=3), marks=pytest.mark.exhaustive),
         pytest.param(2, 3, Sharded(stage=1), marks=pytest.mark.exhaustive),
         pytest.param(1, 2, Sharded(stage=2), marks=pytest.mark.exhaustive),
+        pytest.param(2, 3, DiLoCo(every=4), marks=pytest.mark.exhaustive),
+        pytest.param(
+            2, 3, AllReduce(compression=PowerSGD(rank=1, start=2)), marks=pytest.mark.exhaustive
+        ),
     ],
     ids=str,
 )
@@ -213,5 +217,8 @@ def test_another_number_of_workers_goes_on_with_the_same_rows(
     result = train(plain_network(ledger), after, **saved)
     assert log.resumed
     assert no_row_lost_or_twice(log.uses(ledger), EPOCHS)
-    np.testing.assert_allclose(result.steps.loss, plain.steps.loss, rtol=1e-3)
+    if strategy.is_exact:
+        np.testing.assert_allclose(result.steps.loss, plain.steps.loss, rtol=1e-3)
+    else:  # other workers, other steps of their own: but it learns as it did
+        np.testing.assert_allclose(result.history.train_loss, plain.history.train_loss, rtol=0.25)
     assert len(result.steps) == EPOCHS * ROWS // 48

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -111,15 +111,3 @@ def test_the_same_call_goes_on(
     record_property("what is seen", "no process and no file is left; it goes on to the last bit")
     record_property("rows lost", 0)
     record_property("twice", 0)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting a file system takes root")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)

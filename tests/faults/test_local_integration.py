@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +15,13 @@ import psutil
 import pytest
 import torch
 from tests.faults.ledger import Fault, Ledger, Log, network, no_row_lost_or_twice, table
+from torch import nn
 
 import farandole
 from farandole.api import TrainingResult
 from farandole.engines import LocalEngine
 from farandole.errors import TrainingDiverged, WorkerFailed, WorkerLost
-from farandole.training import TrainingResumed, WorkersRestarted
+from farandole.training import StragglerFound, TrainingResumed, WorkersRestarted
 
 pytestmark = pytest.mark.integration
 
@@ -217,3 +220,42 @@ def nothing_is_left() -> bool:
             return True
         time.sleep(0.1)
     return False
+
+
+_THROTTLE = """
+import os, signal, sys, time
+worker = int(sys.argv[1])
+while os.getppid() == worker:
+    os.kill(worker, signal.SIGSTOP); time.sleep(0.18)
+    os.kill(worker, signal.SIGCONT); time.sleep(0.02)
+"""
+
+
+class Throttled(Ledger):
+    """Gets a tenth of a core on rank 1, from the first step on."""
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.training and self._passes == 0 and farandole.current_world().rank == 1:
+            command = [sys.executable, "-I", "-S", "-c", _THROTTLE, str(os.getpid())]
+            subprocess.Popen(command)
+        return super().forward(rows)
+
+
+def wide(layer: Ledger) -> nn.Sequential:
+    torch.manual_seed(7)
+    return nn.Sequential(layer, nn.Linear(5, 1024), nn.Linear(1024, 1024), nn.Linear(1024, 3))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.fault("a straggler: one worker has a tenth of a core", "reported, and waited for")
+def test_a_straggler_is_reported_and_not_ended(tmp_path: Path) -> None:
+    log = Log()
+    log.begin()
+    options: dict[str, Any] = {"batch_size": 4, "epochs": 2}
+    with pytest.warns(UserWarning, match="rank 1"):
+        slow = train(tmp_path, None, net=wide(Throttled(tmp_path)), observer=log, **options)
+    (tmp_path / "plain").mkdir()
+    quick = train(tmp_path, None, net=wide(Ledger(tmp_path / "plain")), **options)
+    assert not log.restarts
+    assert [event.rank for event in log.events if isinstance(event, StragglerFound)] == [1]
+    assert all(map(torch.equal, weights(slow), weights(quick)))

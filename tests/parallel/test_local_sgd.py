@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,3 +116,26 @@ def test_an_epoch_without_rows_moves_nothing() -> None:
     sync.reduce_gradients(Totals(0.0, 0.0))
     sync.end_epoch(0)
     assert torch.equal(network.weight, before)
+
+
+def test_who_is_new_takes_the_outer_momentum_of_all() -> None:
+    def stepped() -> tuple[Any, torch.optim.Optimizer, dict[Any, str]]:
+        torch.manual_seed(0)
+        network = nn.Linear(2, 1)
+        sync = DiLoCo(every=1).attach(network, World())
+        optimizer = torch.optim.Adam(network.parameters())
+        return sync, optimizer, {p: name for name, p in network.named_parameters()}
+
+    sync, optimizer, names = stepped()
+    sync.zero_grad()
+    sync.network(torch.ones(3, 2)).sum().backward()
+    sync.reduce_gradients(Totals(1.0, 3.0))
+    sync.step(optimizer)
+    state = sync.own_state(optimizer, names)
+    new, its_optimizer, its_names = stepped()
+    new.load_own_states([], state, its_optimizer, its_names)
+    momenta = [dict(new.own_state(its_optimizer, its_names)["outer"]), dict(state["outer"])]
+    assert list(momenta[0]) == list(momenta[1]) != []
+    for name in momenta[1]:
+        mine, leaders = (one[name]["momentum_buffer"] for one in momenta)
+        assert torch.equal(mine, leaders)

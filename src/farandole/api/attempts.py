@@ -12,7 +12,7 @@ from farandole.api.restarts import RestartPolicy, run_attempts
 from farandole.api.strategy_choice import check_strategy
 from farandole.data import placed_rows
 from farandole.engines import Engine, SparkEngine, Task
-from farandole.errors import InputError, WorkerLost
+from farandole.errors import InputError, NotEnoughSlots, WorkerLost
 from farandole.training import (
     PREEMPTED,
     REJOINED,
@@ -42,7 +42,7 @@ class Attempts:
 
     def run(self) -> Sequence[Outcome]:
         """Launch, and launch again if need be and the policy allows it."""
-        self._wanted = self.workers
+        self._wanted, self._has_run = self.workers, False
         policy = RestartPolicy(self.max_restarts)
         return run_attempts(
             self._launch,
@@ -53,14 +53,22 @@ class Attempts:
 
     def _launch(self) -> Sequence[Outcome]:
         """All workers, from the newest checkpoint on; and all again, when lost ones are back."""
-        outcomes = self._launch_once()
+        outcomes = self._launch_again() if self._has_run else self._launch_once()
+        self._has_run = True
         while (reason := outcomes[0].progress.reason) == REJOINED:
             self.workers = self._wanted
             self._tell_restart(f"{reason}: {self._wanted} can run", restart=0)
-            outcomes = self._launch_once()
+            outcomes = self._launch_again()
         if reason == PREEMPTED:
             raise WorkerLost(None, f"{PREEMPTED} (SIGTERM)")
         return outcomes
+
+    def _launch_again(self) -> Sequence[Outcome]:
+        """The same, when slots were there before: if they are gone, that is bad luck."""
+        try:
+            return self._launch_once()
+        except NotEnoughSlots as error:
+            raise WorkerLost(None, str(error)) from None
 
     def _launch_once(self) -> Sequence[Outcome]:
         self.job = job = with_newest_checkpoint(self.job)

@@ -59,7 +59,7 @@ def plan_checkpoints(
         seconds=None if minutes is None else 60 * minutes,
         keep_last=keep_last,
         keep_best=keep_best,
-        higher_is_better=prefers_high_scores(recipe),
+        higher_is_better=keep_best > 0 and prefers_high_scores(recipe),
     )
 
 

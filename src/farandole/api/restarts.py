@@ -7,7 +7,14 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from farandole.errors import PeerLost, WorkerFailed, WorkerLost, WorkerMissing
+from farandole.errors import (
+    FarandoleError,
+    NotAuthentic,
+    PeerLost,
+    WorkerFailed,
+    WorkerLost,
+    WorkerMissing,
+)
 
 T = TypeVar("T")
 
@@ -57,12 +64,12 @@ class RestartPolicy:
 
 
 def is_bad_luck(error: Exception) -> bool:
-    """Whether a worker was lost, and another attempt may well succeed.
+    """Whether a worker was lost, or a stranger took its place, and all may begin again.
 
     >>> is_bad_luck(WorkerLost(0, "killed")), is_bad_luck(PeerLost([1])), is_bad_luck(OSError())
     (True, True, False)
     """
-    return isinstance(error, WorkerLost | PeerLost | WorkerMissing)
+    return isinstance(error, WorkerLost | PeerLost | WorkerMissing | NotAuthentic)
 
 
 def run_attempts(
@@ -77,7 +84,12 @@ def run_attempts(
         try:
             return attempt()
         except Exception as error:
-            wait = policy.wait_before_restart(error, last_saved())
+            try:
+                saved = last_saved()
+            except FarandoleError as trouble:  # the directory of checkpoints is lost as well
+                error.add_note(f"(It can't go on from a checkpoint: {trouble})")
+                raise error from None
+            wait = policy.wait_before_restart(error, saved)
             if wait is None:
                 if policy.count:
                     error.add_note(f"({policy.count} restarts without progress went before.)")

@@ -72,7 +72,9 @@ class Signature:
             return cast
         plain = [column for column in cast if isinstance(column, torch.Tensor)]
         assert len(plain) == len(cast), "rows of different sizes are never stacked"
-        return [torch.cat([column.reshape(len(column), -1) for column in plain], dim=1)]
+        widths = [math.prod(column.shape[1:]) for column in plain]
+        flat = [c.reshape(len(c), width) for c, width in zip(plain, widths, strict=True)]
+        return [torch.cat(flat, dim=1)]
 
     def example(
         self, rows: int = 2, sizes: Mapping[str, Sequence[Sequence[int]]] | None = None

@@ -38,6 +38,7 @@ class CheckpointDirectory:
         keep_last: how many of the last checkpoints are kept.
         keep_best: how many of those with the best score are kept besides.
         higher_is_better: whether a score should grow.
+        run: the name under which it was claimed; a writer that it was taken from gets an error.
 
     >>> import tempfile, torch
     >>> directory = CheckpointDirectory(tempfile.mkdtemp())
@@ -55,11 +56,13 @@ class CheckpointDirectory:
         keep_last: int = 2,
         keep_best: int = 1,
         higher_is_better: bool = False,
+        run: str | None = None,
     ) -> None:
         self.url = _absolute(url)
         self.keep_last = check_integer("keep_last", keep_last)
         self.keep_best = check_integer("keep_best", keep_best, least=0)
         self.higher_is_better = check_flag("higher_is_better", higher_is_better)
+        self.run = run
 
     def prepare(self) -> None:
         """Make the directory, prove that it can be written, and remove what killed writers left.
@@ -95,6 +98,8 @@ class CheckpointDirectory:
         It is there whole or not at all, whatever happens in between. If there is one of the same
         update, that one stays as it is until the new one is there.
         """
+        if self.run is not None:
+            self.check_claimed(self.run)
         folder = SnapshotFiles(snapshot, score)
         store = self._store
         name = store.write(_free_name(store, snapshot.update), folder.files(), folder.size)

@@ -48,12 +48,10 @@ def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
         return _plain(value)
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, torch.Tensor):
-        tensors[path] = value.detach()
-        return {_KIND: "tensor", "of": path}
-    if isinstance(value, np.ndarray):
-        tensors[path] = torch.from_numpy(value)
-        return {_KIND: "array", "of": path}
+    if isinstance(value, torch.Tensor | np.ndarray):
+        name = path if path not in tensors else f"{path}#{len(tensors)}"  # 1 and "1" are two keys
+        tensors[name] = torch.as_tensor(value).detach()
+        return {_KIND: "array" if isinstance(value, np.ndarray) else "tensor", "of": name}
     if isinstance(value, Mapping):
         return _encode_mapping(value, path, tensors)
     if isinstance(value, list | tuple | deque):

@@ -15,7 +15,7 @@ import sys
 import termios
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from farandole.engines.heartbeat_sender import BEATS, OVER, TICK, dump_signal, pack_settings
@@ -31,7 +31,7 @@ class HeartbeatAddress:
 
     host: str
     port: int
-    secret: bytes
+    secret: bytes = field(repr=False)
     seconds: float
 
 

@@ -13,6 +13,7 @@ import selectors
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -141,6 +142,7 @@ class HeartbeatMonitor:
         try:
             opened, _ = self._listener.accept()
         except OSError:
+            time.sleep(0.01)  # no file handle is free: it stays ready, and would be asked for ever
             return
         connection = _Connection(opened, self.address.secret, now, self._note)
         self._connections.append(connection)

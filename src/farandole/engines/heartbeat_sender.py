@@ -33,6 +33,7 @@ BEATS = 6
 """How many there are in the time after which a worker that doesn't respond is given up."""
 _SETTINGS = struct.Struct(">HIIIdiB")
 _DUMP_SECONDS = 0.3
+_RECONNECT_SECONDS = 0.1
 """How long a worker may take to write down where it is."""
 
 
@@ -239,10 +240,15 @@ class Sender:
             self._disconnect()
 
     def _disconnect(self) -> None:
+        """Connect anew: only if nobody listens any more has the driver gone.
+
+        A crowd of strangers may have made it drop this connection before it knew whose it was.
+        """
         if self._socket is not None:
             self._socket.close()
         self._socket = None
-        self._lose_driver()
+        time.sleep(_RECONNECT_SECONDS)
+        self._connect()
 
     def _lose_driver(self) -> None:
         """The driver has gone: where nobody else would end this worker, be it stuck, end it."""

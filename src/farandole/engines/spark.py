@@ -97,7 +97,7 @@ class SparkEngine:
                 partial(run_barrier_task, spec), RESULT_COLUMNS, barrier=True
             )
             more = SlotWatch(session, self._wanted_workers) if self._wanted_workers else None
-            job = SparkJob(session, results, StartNotice(num_workers), more)
+            job = SparkJob(session, results, StartNotice(num_workers), more, heartbeat)
             try:
                 table = job.table(endpoint, monitor, interrupts, task.stoppable)
             except Exception as error:

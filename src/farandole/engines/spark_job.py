@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from farandole import _spark
+from farandole.engines.base import DEFAULT_HEARTBEAT
 from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
@@ -39,11 +40,13 @@ class SparkJob:
         results: DataFrame,
         notice: StartNotice,
         more: SlotWatch | None = None,
+        heartbeat: float = DEFAULT_HEARTBEAT,
     ) -> None:
         self._session = session
         self._results = results
         self._notice = notice
         self._more = more
+        self._heartbeat = heartbeat
         self._tag = f"farandole-{secrets.token_hex(8)}"
         self._table: pa.Table | None = None
         self._error: BaseException | None = None
@@ -65,7 +68,7 @@ class SparkJob:
     ) -> pa.Table:
         """What the workers gave; raises what Spark or the driver's end of the links says."""
         self._thread.start()
-        with ExecutorWatch(self._session, self._tag) as executors:
+        with ExecutorWatch(self._session, self._tag, self._heartbeat) as executors:
             while self._thread.is_alive():
                 self._thread.join(0.1)
                 self._notice.update(endpoint.connected)

@@ -211,9 +211,16 @@ class Synchronizer(ABC):
         return None
 
     def load_own_states(  # noqa: B027 - most need not
-        self, states: Sequence[Any], optimizer: torch.optim.Optimizer, names: Names
+        self,
+        states: Sequence[Any],
+        leaders: Any,
+        optimizer: torch.optim.Optimizer,
+        names: Names,
     ) -> None:
-        """Go on from `own_state`: one, or those of workers that are no more, or none at all."""
+        """Go on from `own_state`: its own, or those of workers that are no more, or none at all.
+
+        `leaders` is what the leader had: where all have the same, who is new takes it from there.
+        """
 
     def close(self) -> None:  # noqa: B027 - most need not
         """Release whatever was taken for this."""

@@ -204,16 +204,19 @@ class OuterSteps(Synchronizer):
         return {"inner": inner, "outer": {name: state for name, state in pairs if state}}
 
     def load_own_states(
-        self, states: Sequence[Any], optimizer: torch.optim.Optimizer, names: Names
+        self,
+        states: Sequence[Any],
+        leaders: Any,
+        optimizer: torch.optim.Optimizer,
+        names: Names,
     ) -> None:
         """Of several workers' inner states, the first; outer momentum is the same for all."""
-        if not states:
-            return
         assert self._outer is not None
-        self.set_optimizer_states(optimizer, names, states[0]["inner"])
+        inner = (states[0] if states else leaders)["inner"]
+        self.set_optimizer_states(optimizer, names, inner)
         for parameter, common in self._common.items():
-            if names[parameter] in states[0]["outer"]:
-                state = states[0]["outer"][names[parameter]]
+            if names[parameter] in leaders["outer"]:
+                state = leaders["outer"][names[parameter]]
                 self._outer.state[common] = placed(state, common, self._outer)
 
     def close(self) -> None:

@@ -4,10 +4,10 @@ from farandole.training import losses
 from farandole.training.checkpointing import check_same_training
 from farandole.training.early_stopping import prefers_high_scores
 from farandole.training.events import (
-    CheckpointWritten,
     EpochEnded,
     Event,
     FeaturesCached,
+    SnapshotTaken,
     StepEnded,
     StragglerFound,
     StrategyChosen,
@@ -49,7 +49,6 @@ __all__ = [
     "UNFINISHED",
     "WEIGHTS_DIVERGED",
     "CheckpointPlan",
-    "CheckpointWritten",
     "EpochEnded",
     "Event",
     "EventDispatcher",
@@ -59,6 +58,7 @@ __all__ = [
     "Observer",
     "Outcome",
     "Recipe",
+    "SnapshotTaken",
     "StepEnded",
     "StragglerFound",
     "StrategyChosen",

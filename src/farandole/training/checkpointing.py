@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from farandole.checkpoint import CheckpointWriter, Snapshot, flatten, unflatten
 from farandole.errors import CheckpointError
+from farandole.parallel import long_barrier
 from farandole.training import events
 from farandole.training.context import TrainingContext
 from farandole.training.job import CheckpointPlan, LoopState, TrainingJob
 from farandole.training.state_gathering import gather_trees, pack, unpack
 
 State = Mapping[str, torch.Tensor]
-_FREE_TO_CHANGE = ("epochs", "max_steps", "max_seconds", "patience", "stop_on_nan")
+_LIMITS = ("epochs", "max_steps", "max_seconds", "patience")
+_FREE_TO_CHANGE = (*_LIMITS, "stop_on_nan")
 """Options that may differ when a training goes on."""
 
 
@@ -71,22 +76,40 @@ class Checkpointer:
         All workers have to call this. It waits for the copies only.
         """
         self._since, self._saved = time.monotonic(), update
-        context = self._context
-        owns = gather_trees(own, context.world)
-        if self._writer is None or owns is None:
-            return
-        self._warn_if_lost(self._writer.check)
+        owns = gather_trees(own, self._context.world)
+        if self._writer is not None and owns is not None:
+            self._warn_if_lost(self._writer.check)
+            snapshot = self._snapshot(update, common, owns)
+            self._warn_if_lost(partial(self._writer.submit, snapshot, score=score))
+            self._context.emit(events.SnapshotTaken(update=update))
+        if self.keeps_best:  # none of those is left out: the leader may have waited for the disk
+            long_barrier(self._context.world.size)
+
+    def _snapshot(
+        self, update: int, common: Mapping[str, Any], owns: Sequence[Mapping[str, Any]]
+    ) -> Snapshot:
         state = {
             **common,
-            "training": describe_training(context.job),
-            "data": describe_data(context),
+            "training": describe_training(self._context.job),
+            "limits": describe_limits(self._context.job),
+            "data": describe_data(self._context),
             "update": update,
             "workers": [pack(own) for own in owns],
         }
         document, tensors = flatten(state)
         copies = {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
-        self._writer.submit(Snapshot(update, document, copies), score=score)
-        context.emit(events.CheckpointWritten(update=update))
+        return Snapshot(update, document, copies)
+
+    def warn_if_limits_changed(self, state: Mapping[str, Any], reason: str) -> None:
+        """Say that a training which had ended stays so, though its limits are others now."""
+        now = describe_limits(self._context.job)
+        changed = [name for name in now if state["limits"].get(name) != now[name]]
+        if changed:
+            message = (
+                f"This training has ended before ({reason}), and stays so, whatever "
+                f"{', '.join(changed)} say now. Begin anew in an empty folder."
+            )
+            self._context.emit(events.WarningIssued(message=message))
 
     def announce_resumed(self, state: Mapping[str, Any], epoch: int) -> None:
         """Tell the driver that training goes on, in this epoch."""
@@ -151,6 +174,11 @@ def describe_training(job: TrainingJob) -> dict[str, Any]:
     return {**options, "validation_fraction": job.validation}
 
 
+def describe_limits(job: TrainingJob) -> dict[str, Any]:
+    """The options that say when a training ends."""
+    return {name: getattr(job.recipe, name) for name in _LIMITS}
+
+
 def check_same_training(state: Mapping[str, Any], job: TrainingJob, url: str) -> None:
     """Raise if the checkpoint is one of another training."""
     before, now = state["training"], describe_training(job)
@@ -194,13 +222,15 @@ def check_same_data(state: Mapping[str, Any], context: TrainingContext) -> None:
             f"The data isn't what it was when the checkpoint was written: {before['rows']:,} rows "
             f"to train on and {before['validation_rows']:,} to validate on, and now "
             f"{now['rows']:,} and {now['validation_rows']:,}"
-            + (", with other values. " if before["rows"] == now["rows"] else ". ")
+            + (", with other keys. " if before["rows"] == now["rows"] else ". ")
             + "Go on with the same rows, or begin anew in an empty folder."
         )
 
 
 def _described(value: Any) -> Any:
-    """A JSON value that is equal for equal options."""
+    """A JSON value that is equal for equal options, and other for others as far as can be told."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list | tuple):
@@ -208,7 +238,17 @@ def _described(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _described(part) for key, part in value.items()}
     kind = value if isinstance(value, type) else type(value)
-    return f"{kind.__module__}.{kind.__qualname__}"
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(value, types.FunctionType):
+        constants = [repr(one) for one in value.__code__.co_consts if not hasattr(one, "co_code")]
+        return [value.__qualname__, value.__code__.co_code.hex(), *constants]
+    settings = {} if isinstance(value, type) else getattr(value, "__dict__", {})
+    plain = {
+        key: _described(one)
+        for key, one in sorted(settings.items())
+        if isinstance(one, bool | int | float | str | None) and key != "training"
+    }
+    return [name, plain] if plain else name
 
 
 def packed_progress(progress: LoopState) -> dict[str, Any]:

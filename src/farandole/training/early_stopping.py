@@ -68,6 +68,7 @@ def prefers_high_scores(recipe: Recipe) -> bool:
     if recipe.monitor is None:
         return recipe.monitor_mode == "max"
     known = known_metrics.resolve(recipe.metrics, losses.resolve(recipe.loss))
+    check_monitor(recipe.monitor, known, validates=True)
     return higher_is_better(recipe.monitor, known, recipe.monitor_mode)
 
 

@@ -58,8 +58,8 @@ class EpochEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointWritten:
-    """The state after so many updates is on its way to the disk."""
+class SnapshotTaken:
+    """The state after so many updates was copied, to be written as a checkpoint meanwhile."""
 
     update: int
 
@@ -124,7 +124,7 @@ Event = (
     | TrainingStarted
     | StepEnded
     | EpochEnded
-    | CheckpointWritten
+    | SnapshotTaken
     | TrainingResumed
     | WorkersRestarted
     | WarningIssued

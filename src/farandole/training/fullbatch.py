@@ -31,7 +31,7 @@ from farandole.training.job import (
     TIME_UP,
     LoopState,
 )
-from farandole.training.solvers import Iterate, Solver
+from farandole.training.solvers import ALL_DONE, Iterate, Solver
 
 _CHUNK = 1024
 """Rows that go through the network at once: large enough to keep a core busy, small enough that
@@ -66,6 +66,7 @@ class FullBatchLoop:
         self._may_differ = context.loader.total * learning > _LONG_EVALUATION
         self._checkpoints = Checkpointer(context)
         self._is_due = False
+        self._state: Mapping[str, Any] = {}
         self._progress = LoopState()
         self._start: torch.Tensor | Iterate = torch.cat(
             [p.detach().double().reshape(-1).cpu() for p in self._parameters]
@@ -74,6 +75,7 @@ class FullBatchLoop:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
         check_same_data(state, self.context)
+        self._state = state
         self._start = Iterate(**state["iterate"])
         self._progress = unpacked_progress(state["progress"])
         self._best.stopping.load_state(state["stopping"])
@@ -81,16 +83,16 @@ class FullBatchLoop:
         self._clock.spent = state["spent"]
         self._checkpoints.announce_resumed(state, len(self._progress.history) + 1)
 
+    def close(self) -> None:
+        """Wait until the last checkpoint is on disk."""
+        self._checkpoints.close()
+
     def run(self) -> LoopState:
         """The solver's iterations, or as many as there is reason for."""
-        try:
-            return self._iterate()
-        finally:
-            self._checkpoints.close()
-
-    def _iterate(self) -> LoopState:
         progress, start = self._progress, self._start
         last = start if isinstance(start, Iterate) else Iterate(0, start, math.nan)
+        if self._had_ended(last):
+            return self._finished(last, progress)
         try:
             for last in self._solver.iterates(self._evaluate, start, self.context.recipe.epochs):
                 progress.steps.append((last.number, last.step, last.value))
@@ -99,14 +101,26 @@ class FullBatchLoop:
                     break
                 if last.number > len(progress.history):
                     self._end_iteration(last, progress)
-                progress.reason = last.ended or progress.reason
-                self._save_if_due(last, progress)
-                if self._best.stopping.exhausted:
-                    progress.reason = f"no better {self._best.stopping.monitor}"
+                stopping = self._best.stopping
+                is_last = bool(last.ended) or stopping.exhausted
+                if is_last:
+                    progress.reason = last.ended or f"no better {stopping.monitor}"
+                self._save_if_due(last, progress, is_last=is_last)
+                if is_last:
                     break
         except _Stop as stop:
+            # As it was before the request: from there it goes on.
+            if last.memory and str(stop) != TIME_UP:
+                self._save_if_due(last, progress, is_last=True)
             progress.reason = str(stop)
         return self._finished(last, progress)
+
+    def _had_ended(self, last: Iterate) -> bool:
+        """Whether the checkpoint is of a training that was over, however many iterations it has."""
+        over = self._best.stopping.exhausted or last.ended not in (None, ALL_DONE)
+        if over:
+            self._checkpoints.warn_if_limits_changed(self._state, self._progress.reason)
+        return over
 
     def _finished(self, last: Iterate, progress: LoopState) -> LoopState:
         if progress.reason == LOSS_DIVERGED:
@@ -121,8 +135,9 @@ class FullBatchLoop:
         self._best.restore_best()
         return progress
 
-    def _save_if_due(self, iterate: Iterate, progress: LoopState) -> None:
-        if not self._checkpoints.enabled or not (self._is_due or iterate.ended):
+    def _save_if_due(self, iterate: Iterate, progress: LoopState, *, is_last: bool) -> None:
+        keeps_best = self._checkpoints.keeps_best and bool(progress.history)
+        if not self._checkpoints.enabled or not (self._is_due or is_last or keeps_best):
             return
         self._is_due = False
         self._set_weights(iterate.point)
@@ -134,7 +149,9 @@ class FullBatchLoop:
             "stopping": self._best.stopping.state(),
             "spent": self._clock.spent,
         }
-        self._checkpoints.save(progress.update, common, {})
+        row = progress.history[-1] if keeps_best else {}
+        score = row.get(self._best.stopping.monitor)
+        self._checkpoints.save(progress.update, common, {}, score=score)
 
     def _end_iteration(self, iterate: Iterate, progress: LoopState) -> None:
         row = {"epoch": float(iterate.number), **self.context.history_columns("train", self._tally)}

@@ -55,6 +55,7 @@ class CheckpointPlan:
             keep_last=self.keep_last,
             keep_best=self.keep_best,
             higher_is_better=self.higher_is_better,
+            run=self.run,
         )
 
 

@@ -85,15 +85,16 @@ class Loop:
 
     def run(self) -> LoopState:
         """All epochs, or as many as there is reason for."""
-        try:
-            progress = self._run_epochs()
-        finally:
-            self._checkpoints.close()
+        progress = self._run_epochs()
         if progress.reason in UNFINISHED:
             self._restore_finished_epoch(progress)
         else:
             self._best.restore_best()
         return progress
+
+    def close(self) -> None:
+        """Wait until the last checkpoint is on disk."""
+        self._checkpoints.close()
 
     def _run_epochs(self) -> LoopState:
         progress, first = self._start.progress, self._start.position.epoch
@@ -138,7 +139,8 @@ class Loop:
         due, restart = (sums > 0).tolist()
         if is_last or due or restart or self._checkpoints.keeps_best:
             position, tally = Position(epoch=epoch + 1), self.context.new_tally()
-            score = progress.history[-1][self._best.stopping.monitor]
+            row = progress.history[-1]
+            score = row[self._best.stopping.monitor] if self._checkpoints.keeps_best else None
             self._checkpoints.save_loop(progress, tally, position, ended=is_last, score=score)
         return restart and not is_last
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from farandole.training import events
 from farandole.training.checkpointing import (
     Checkpointer,
     check_same_data,
@@ -106,17 +107,21 @@ class LoopCheckpoints(Checkpointer):
             "random": random_states(world.device),
             "tally": tally.state(),
             "buffers": dict(self._context.network.named_buffers()) if world.size > 1 else {},
-            "strategy": sync.own_state(self._optimizer, self._names),
+            "strategy": self._strategy_state(),
         }
         self.save(progress.update, common, own, score=score)
+
+    def _strategy_state(self) -> dict[str, Any] | None:
+        state = self._context.sync.own_state(self._optimizer, self._names)
+        return None if state is None else {"of": repr(self._context.job.strategy), "state": state}
 
     def restore(self, state: Mapping[str, Any]) -> Start:
         """Put everything in place but the weights, which the network has already."""
         context, world = self._context, self._context.world
         check_same_data(state, context)
         position = Position(**state["position"])
-        at = context.recipe.unfreeze_at
-        if at is not None and position.epoch + 1 >= at:
+        at, begun = context.recipe.unfreeze_at, position.epoch + (position.updates > 0)
+        if at is not None and begun >= at:  # or it is done when that epoch begins
             context.unfreeze()
         self._restore_optimizer(state)
         self._scheduler.load_state(state["scheduler"])
@@ -125,13 +130,29 @@ class LoopCheckpoints(Checkpointer):
         self._clock.spent = state["spent"]
         own = own_states(state, world.rank, world.size)
         _restore_buffers(context.network, state, own, same=len(state["workers"]) == world.size)
-        strategy = [one["strategy"] for one in own if one["strategy"] is not None]
-        context.sync.load_own_states(strategy, self._optimizer, self._names)
+        self._restore_strategy(state, own)
         progress = unpacked_progress(state["progress"])
         self.announce_resumed(state, position.epoch + 1)
         more = context.recipe.epochs > position.epoch and progress.reason == LoopState().reason
         ended = state["ended"] and not more
+        if ended:
+            self.warn_if_limits_changed(state, progress.reason)
         return Start(progress, position, ended, own, world.device)
+
+    def _restore_strategy(self, state: Mapping[str, Any], own: Sequence[Mapping[str, Any]]) -> None:
+        """What a strategy keeps on each worker; of another strategy, nothing fits."""
+        leaders = every_own_state(state)[0]["strategy"]
+        if leaders is None:
+            return
+        if leaders["of"] != repr(self._context.job.strategy):
+            message = (
+                f"The checkpoint is of {leaders['of']}: what that kept on each worker between "
+                "updates is dropped, weights and optimizer are taken over."
+            )
+            self._context.emit(events.WarningIssued(message=message))
+            return
+        states = [one["strategy"]["state"] for one in own]
+        self._context.sync.load_own_states(states, leaders["state"], self._optimizer, self._names)
 
     def _restore_optimizer(self, state: Mapping[str, Any]) -> None:
         sync, optimizer = self._context.sync, self._optimizer

@@ -61,7 +61,10 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
             shard.close()
             context.frozen.unfreeze()
             sent = context.sync.sent
-            context.sync.close()
+            try:
+                context.sync.close()
+            finally:
+                loop.close()  # after all that workers do together: it may wait for a slow disk
     caching = {"features": context.caching_seconds} if context.is_cached else {}
     checking = prepared - start - sum(caching.values())
     seconds = {**world.seconds, "check": checking, **caching, "train": ended - prepared}

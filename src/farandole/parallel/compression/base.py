@@ -20,8 +20,11 @@ class Compressor(Protocol):
         """What it remembers from update to update, as plain values and tensors."""
         ...
 
-    def load_states(self, states: Sequence[Any]) -> None:
-        """Go on from the states of one worker or several; what they held back is added up."""
+    def load_states(self, states: Sequence[Any], leaders: Any) -> None:
+        """Go on from the states of one worker, several or none; what they held back is added up.
+
+        `leaders` is the leader's: what all have alike is there for who is new.
+        """
         ...
 
 

@@ -73,11 +73,15 @@ class CompressedGradients(Synchronizer):
         return [compressor.state() for _, compressor in self._flats]
 
     def load_own_states(
-        self, states: Sequence[Any], optimizer: torch.optim.Optimizer, names: Names
+        self,
+        states: Sequence[Any],
+        leaders: Any,
+        optimizer: torch.optim.Optimizer,
+        names: Names,
     ) -> None:
         """Hold back what these workers' compressors did."""
         for number, (_, compressor) in enumerate(self._flats):
-            compressor.load_states([state[number] for state in states])
+            compressor.load_states([state[number] for state in states], leaders[number])
 
     def close(self) -> None:
         """Gradients go with the memory they are in."""

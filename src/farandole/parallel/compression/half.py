@@ -72,7 +72,7 @@ class Halves:
     def state(self) -> None:
         """It remembers nothing."""
 
-    def load_states(self, states: Sequence[Any]) -> None:
+    def load_states(self, states: Sequence[Any], leaders: Any) -> None:
         """There is nothing to go on from."""
 
 

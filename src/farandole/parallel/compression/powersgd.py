@@ -113,11 +113,11 @@ class LowRank:
         """What approximations lacked so far, and where the next one starts."""
         return {"residual": self._residual, "bases": list(self._bases), "update": self._update}
 
-    def load_states(self, states: Sequence[Any]) -> None:
+    def load_states(self, states: Sequence[Any], leaders: Any) -> None:
         """Add up what they lacked; bases are the same on all workers."""
         for state in states:
             self._residual += state["residual"]
-            self._bases, self._update = list(state["bases"]), state["update"]
+        self._bases, self._update = list(leaders["bases"]), leaders["update"]
 
     def _summed(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Exact sums over all workers, of all tensors in one message."""

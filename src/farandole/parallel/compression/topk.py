@@ -75,7 +75,7 @@ class Largest:
         """What waits to be sent."""
         return {"residual": self._residual}
 
-    def load_states(self, states: Sequence[Any]) -> None:
+    def load_states(self, states: Sequence[Any], leaders: Any) -> None:
         """Hold back what they held back."""
         for state in states:
             self._residual += state["residual"]

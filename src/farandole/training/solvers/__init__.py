@@ -7,11 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from farandole.errors import InputError, suggestion
-from farandole.training.solvers.base import Iterate, Solver
+from farandole.training.solvers.base import ALL_DONE, Iterate, Solver
 from farandole.training.solvers.gradient_descent import GradientDescent
 from farandole.training.solvers.lbfgs import LBFGS
 
-__all__ = ["LBFGS", "NAMES", "GradientDescent", "Iterate", "Solver", "resolve"]
+__all__ = ["ALL_DONE", "LBFGS", "NAMES", "GradientDescent", "Iterate", "Solver", "resolve"]
 
 NAMES: dict[str, type[LBFGS] | type[GradientDescent]] = {
     "lbfgs": LBFGS,

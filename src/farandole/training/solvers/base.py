@@ -14,6 +14,10 @@ Evaluate = Callable[[torch.Tensor], tuple[float, torch.Tensor]]
 """Weights, flat and in float64 → the objective and its gradient there, over all workers."""
 
 
+ALL_DONE = "all iterations done"
+"""Why a solver ended that might have gone on."""
+
+
 @dataclass(frozen=True)
 class Iterate:
     """A point that a solver has reached."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from farandole.training.solvers.base import Evaluate, Iterate, check_numbers
+from farandole.training.solvers.base import ALL_DONE, Evaluate, Iterate, check_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +44,12 @@ class GradientDescent:
             following = point - self.step * gradient
             step = self.step if number else 0.0
             if number == iterations:
-                ended = "all iterations done"
+                ended = ALL_DONE
                 yield Iterate(number, point, value, step, ended, {"following": following})
             # The first step has none before it to be compared with, and is never the last.
             elif number and self._is_small(point, following):
-                yield Iterate(number, following, value, step, "the weights have settled")
+                ended = "the weights have settled"
+                yield Iterate(number, following, value, step, ended, {"following": following})
                 return
             else:
                 yield Iterate(number, point, value, step, memory={"following": following})

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from farandole.training.solvers.base import Evaluate, Iterate, check_numbers
+from farandole.training.solvers.base import ALL_DONE, Evaluate, Iterate, check_numbers
 from farandole.training.solvers.line_search import Sample, SearchFailed, search
 
 _VALUES_WATCHED = 20
@@ -194,7 +194,7 @@ class _Watch:
     def stop_reason(self, iterate: Iterate, gradient: torch.Tensor, iterations: int) -> str | None:
         """Why to end here; None to go on."""
         if iterate.number >= iterations:
-            return "all iterations done"
+            return ALL_DONE
         change = abs(iterate.value - max(self._values))
         if len(self._values) > 1 and change <= self._tolerance * self._first:
             return "the objective has settled"
