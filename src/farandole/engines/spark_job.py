@@ -98,12 +98,13 @@ class SparkJob:
             self._cancel()
             raise error
         self._thread.join(_REASON_SECONDS)
-        if not self._thread.is_alive():
-            return
-        self._cancel()
-        with suppress(Exception):
+        has_ended = not self._thread.is_alive()
+        if not has_ended:
+            self._cancel()
+        with suppress(Exception):  # a job ends with the first task that does: others may be stuck
             self._replace_stuck_executors()
-        raise error
+        if not has_ended:
+            raise error
 
     def _cancel(self) -> None:
         """Again and again, because only what has already started can be cancelled.
