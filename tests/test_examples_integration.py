@@ -26,6 +26,7 @@ BARS = {
 # They start processes of their own, or fetch over 100 MB, which other tests do as well, on smaller
 # data: it is enough that they compile.
 NOT_RUN = {
+    "a_worker_is_killed",
     "ring_of_workers",
     "ways_to_distribute",
     "digits_without_spark",

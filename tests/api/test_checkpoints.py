@@ -100,6 +100,7 @@ def test_another_training_is_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.fault("a flipped bit in the newest checkpoint", "a warning; the one before is used")
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -> None:
     train(tmp_path, checkpoint_steps=5)
     newest = tmp_path / "step-0000000012" / "state.safetensors"
@@ -130,6 +131,9 @@ def test_options_are_checked(options: dict[str, Any], complaint: str, tmp_path: 
         train(tmp_path, **options)
 
 
+@pytest.mark.fault(
+    "a directory of checkpoints that can't be written", "CheckpointError before the first step"
+)
 def test_a_folder_that_cannot_be_written_fails_before_the_first_step(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     seen: list[Event] = []

@@ -252,6 +252,7 @@ def refused_soon(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("label", DAMAGES | FLIPS)
+@pytest.mark.attack("a damaged folder (each of some 90 kinds)", "ArtifactError")
 def test_a_damage_that_sums_notice(label: str, templates: Path, tmp_path: Path) -> None:
     folder = copied(templates, "layers", tmp_path / "net")
     (DAMAGES | FLIPS)[label](folder)
@@ -259,6 +260,7 @@ def test_a_damage_that_sums_notice(label: str, templates: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("label", [label for label in DAMAGES if "sums" not in label])
+@pytest.mark.attack("a damaged folder with sums that fit", "ArtifactError")
 def test_a_damage_with_its_own_sums(label: str, templates: Path, tmp_path: Path) -> None:
     """By somebody who can write sums as well."""
     folder = copied(templates, "layers", tmp_path / "net")

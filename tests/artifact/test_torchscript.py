@@ -52,6 +52,9 @@ def script(tmp_path: Path, precious: Path) -> Path:
     return tmp_path / "net.pt"
 
 
+@pytest.mark.attack(
+    "a TorchScript file that maps a file to overwrite", "refused without allow_pickle=True"
+)
 def test_nothing_is_written_without_a_word(script: Path, precious: Path) -> None:
     for attempt in (load_network, farandole.load, farandole.predict_udf):
         with pytest.raises(ArtifactError, match=r"TorchScript.*runs code.*allow_pickle=True.*pt2"):

@@ -71,6 +71,9 @@ def folder() -> Iterator[Path]:
         pytest.param([1, 2], 2, id="the same again"),
     ],
 )
+@pytest.mark.fault(
+    "SIGKILL of a writer at every system call of a checkpoint", "the old or the new one is whole"
+)
 def test_killed_at_every_call(
     writers: list[Writer], folder: Path, before: list[int], update: int
 ) -> None:
@@ -108,6 +111,7 @@ def check(folder: Path, before: list[int]) -> int | None:
     return None if found is None else found.update
 
 
+@pytest.mark.fault("two attempts write the same checkpoints", "both are whole")
 def test_two_writers_at_once(writers: list[Writer], folder: Path) -> None:
     """A writer of an old attempt goes on beside the new one's, at the same updates."""
     directory = CheckpointDirectory(folder)

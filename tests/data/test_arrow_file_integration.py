@@ -56,6 +56,7 @@ RUN_MANY = """if True:
     ],
     ids=["train, forked", "train, fresh", "run_many"],
 )
+@pytest.mark.fault("SIGKILL of the driver of local workers", "no row and no process is left")
 def test_a_killed_driver_leaves_neither_rows_nor_processes(
     tmp_path: Path, script: str, workers: str
 ) -> None:

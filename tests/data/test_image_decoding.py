@@ -132,6 +132,7 @@ def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
             ask(pa.array([b"..."]))
 
 
+@pytest.mark.attack("a small PNG of very many pixels", "not decoded")
 def test_an_image_of_too_many_pixels_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     file = io.BytesIO()

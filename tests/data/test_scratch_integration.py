@@ -83,6 +83,9 @@ def can_mount(tmp_path_factory: pytest.TempPathFactory) -> None:
     ],
     ids=["one worker", "the table", "a part of it"],
 )
+@pytest.mark.fault(
+    "a full disk, while rows are written", "ScratchError names folder, bytes and remedy"
+)
 def test_a_full_disk_is_named_with_what_to_do(
     tmp_path: Path, workers: int, size: str, what: str
 ) -> None:
@@ -92,10 +95,14 @@ def test_a_full_disk_is_named_with_what_to_do(
     assert "TMPDIR for local workers and the driver, spark.local.dir for Spark's" in told
 
 
+@pytest.mark.fault("an open-file limit of 64, 600 columns", "it trains")
 def test_many_columns_need_few_open_files() -> None:
     assert python(TRAIN, 50, 600, 2, 64) == "trained: 1 epoch"
 
 
+@pytest.mark.fault(
+    "an open-file limit that is too low", "ScratchError names the limit and the remedy"
+)
 def test_too_many_open_files_are_named_with_the_limit_and_what_to_do() -> None:
     told = python(LISTS)
     assert told.startswith("ScratchError OSError 24 No more files can be opened")

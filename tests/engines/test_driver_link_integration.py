@@ -63,6 +63,7 @@ assert found == [(1, {CROWD}), (1, 0)], found
 
 
 @pytest.mark.parametrize("script", [BEFORE, DURING], ids=["before", "during"])
+@pytest.mark.attack("1,100 silent connections at the driver's link", "no result is lost")
 def test_a_crowd_of_silent_ones_costs_no_result(script: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=170, check=False

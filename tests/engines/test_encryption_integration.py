@@ -71,6 +71,7 @@ def overheard() -> tuple[set[int], list[tuple[int, int, bytes]], int]:
     return through, marked, sum(b"\x17\x03\x03" in packet[2] for packet in sealed)
 
 
+@pytest.mark.attack("reading along between workers, encrypt=True", "nothing can be read")
 def test_what_goes_between_workers_can_not_be_read() -> None:
     try:
         Sniffer()._raw.close()

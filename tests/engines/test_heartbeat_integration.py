@@ -74,6 +74,7 @@ def is_gone(process: psutil.Process) -> bool:
         return True
 
 
+@pytest.mark.fault("worker and heartbeat stopped together", "WorkerLost after the heartbeat")
 def test_a_group_that_is_stopped_as_a_whole_is_noticed(start: Start) -> None:
     with HeartbeatMonitor(LOOPBACK, 2.0) as monitor:
         worker, _ = start(monitor, "time.sleep(300)")
@@ -129,6 +130,7 @@ def test_a_worker_ends_with_its_driver_where_that_was_asked_for(start: Start) ->
 
 
 @pytest.mark.exhaustive
+@pytest.mark.fault("SIGKILL of a driver whose worker is stopped", "no process is left")
 def test_nothing_is_left_of_a_killed_driver_whose_worker_is_stopped(tmp_path: Path) -> None:
     code = (
         "import farandole, os, signal\n"

@@ -36,6 +36,7 @@ def arguments_and_environments(driver: int) -> tuple[bytes, bytes]:
     return farandole.current_world().secret, b"\n".join(shown)
 
 
+@pytest.mark.attack("looking for the secret in arguments and environments", "it isn't there")
 def test_no_process_shows_the_secret() -> None:
     found = farandole.run(arguments_and_environments, (os.getpid(),), num_workers=2, engine="local")
     for secret, shown in found:
@@ -79,6 +80,7 @@ print("SECRET", found[0].hex())
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(300)
+@pytest.mark.attack("looking for the secret in Spark's event log", "it isn't there")
 def test_sparks_logs_do_not_hold_it(tmp_path: Path) -> None:
     of_a_session = {"SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "PYSPARK_GATEWAY_PORT"}
     environment = {k: v for k, v in os.environ.items() if k not in of_a_session}

@@ -48,6 +48,10 @@ def lost(seen: dict[str, Any]) -> str:
 
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
+@pytest.mark.fault(
+    "a cluster without restarts: executor killed, Python crashed, job cancelled, session stopped",
+    "one exception with one sentence each",
+)
 def test_faults_of_a_cluster(tmp_path: Path) -> None:
     names = ["executor killed", "python crashed", "job cancelled"]
     found = drive(tmp_path, *names, "session stopped", "dynamic allocation")
@@ -76,6 +80,10 @@ def check_stopped_session(seen: dict[str, Any]) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
+@pytest.mark.fault(
+    "a cluster: Python killed, worker killed, executor stopped; no restarts",
+    "one exception with one sentence each",
+)
 def test_more_faults_of_a_cluster(tmp_path: Path) -> None:
     names = ["executor stopped", "python killed", "host killed"]
     found = drive(tmp_path, *names)

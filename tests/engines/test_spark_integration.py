@@ -47,6 +47,7 @@ def test_contract(spark: SparkSession, check: Callable[..., None]) -> None:
     assert traces.eventually(lambda: traces.traces() == before), (before, traces.traces())
 
 
+@pytest.mark.fault("too few slots", "NotEnoughSlots, at once")
 def test_more_workers_than_slots_is_said_at_once(spark: SparkSession) -> None:
     start = time.monotonic()
     with pytest.raises(NotEnoughSlots, match="5 workers were asked for, but only 2") as caught:
@@ -193,6 +194,7 @@ class Canary:
         return os.mkdir, (str(self.path),)
 
 
+@pytest.mark.attack("a pickle in a column, quoted by Spark's error", "a text, and never loaded")
 def test_a_value_of_the_data_in_sparks_error_is_a_text(spark: SparkSession, tmp_path: Path) -> None:
     pickled = base64.b64encode(pickle.dumps(Canary(tmp_path / "canary"))).decode()
     for hostile in (f"<farandole:{pickled}>", f"<farandole:{pickled}:{'0' * 64}>"):

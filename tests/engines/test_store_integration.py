@@ -80,6 +80,10 @@ def besieged() -> float:
     return total.item()
 
 
+@pytest.mark.attack(
+    "strangers at the store's port, silent, talking and flooding",
+    "refused and named; the run goes on",
+)
 def test_strangers_are_refused_and_named_and_the_run_goes_on(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -101,6 +105,9 @@ def impersonated() -> Any:
     return None
 
 
+@pytest.mark.attack(
+    "a stranger takes a rank's place in gloo's ring", "NotAuthentic before anything is sent"
+)
 def test_who_takes_a_rank_in_gloos_ring_is_found_out() -> None:
     found = farandole.run(impersonated, num_workers=2, engine="local")
     assert "in the place of rank 1" in found[0]

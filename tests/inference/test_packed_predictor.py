@@ -317,6 +317,9 @@ def replace_network(file: Path, trap: Path) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.attack(
+    "another network under the same name in a shared folder", "refused by its sha256"
+)
 def test_a_changed_file_is_not_unpickled(shared: bool, tmp_path: Path) -> None:
     packed = PackedPredictor.of(large(), None, tmp_path if shared else None)
     replace_network(Path(packed.path), tmp_path / "trap")

@@ -41,6 +41,7 @@ class Canary:
         return os.mkdir, (self.path,)
 
 
+@pytest.mark.attack("a pickle sent through the ring in a rank's name", "NotAuthentic, never loaded")
 def test_what_a_stranger_sends_in_a_ranks_name_is_not_loaded(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     found = farandole.run(gathered_and_forged, (str(canary),), num_workers=2, engine="local")

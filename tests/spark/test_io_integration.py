@@ -286,6 +286,9 @@ def metadata_of(path: Path) -> Path:
     return found
 
 
+@pytest.mark.attack(
+    "a saved estimator that says which file to overwrite", "left out, with a warning"
+)
 def test_a_saved_estimator_does_not_say_where_to_write(spark: SparkSession, tmp_path: Path) -> None:
     precious = tmp_path / "precious.txt"
     precious.write_text("mine")
@@ -330,6 +333,7 @@ def test_damaged_metadata(content: str, spark: SparkSession, tmp_path: Path) -> 
         TorchEstimator.load(str(tmp_path / "one"))
 
 
+@pytest.mark.attack("a pipe in the place of a JSON file", "ArtifactError, at once")
 def test_a_pipe_in_place_of_metadata(spark: SparkSession, tmp_path: Path) -> None:
     TorchEstimator(network=small_network()).write().save(str(tmp_path / "one"))
     part = metadata_of(tmp_path / "one")

@@ -15,6 +15,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 from farandole.engines.authenticated_listener import (
@@ -167,9 +168,9 @@ class TunnelledStore(AuthenticatedStore):
                 break
         super().set(key, data)
 
-    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+    def multi_get(self, keys: Sequence[str], timeout: timedelta | None = None) -> list[bytes]:
         """Values, with addresses that lead through the tunnel."""
-        pairs = zip(keys, super().multi_get(keys), strict=True)
+        pairs = zip(keys, super().multi_get(keys, timeout), strict=True)
         return [self._led_through(key, value) for key, value in pairs]
 
     def _led_through(self, key: str, value: bytes) -> bytes:

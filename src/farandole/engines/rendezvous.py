@@ -149,8 +149,7 @@ def wait_for_all(store: AuthenticatedStore, rank: int, size: int, timeout: float
     keys = [f"arrived/{other}" for other in range(size)]
     store.set(keys[rank], new_nonce())
     try:
-        store.wait(keys, timedelta(seconds=timeout))
-        return store.multi_get(keys)
+        return store.multi_get(keys, timedelta(seconds=timeout))
     except RuntimeError as error:
         missing = [other for other in range(size) if not _has(store, keys[other])]
         raise WorkerMissing(missing or [0], timeout) from error

@@ -64,9 +64,9 @@ class AuthenticatedStore(Store):
         """A value, as soon as somebody has set it."""
         return self.multi_get([key])[0]
 
-    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
+    def multi_get(self, keys: Sequence[str], timeout: timedelta | None = None) -> list[bytes]:
         """Some values, as soon as all of them are set."""
-        return self._call(GET, *_encoded(keys), wait=self._default_timeout())
+        return self._call(GET, *_encoded(keys), wait=timeout or self._default_timeout())
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Wait until all are set."""

@@ -66,14 +66,14 @@ def _code(payload: bytes, secret: bytes, rank: int, number: int) -> bytes:
 
 def _gather_bytes(mine: bytes, size: int) -> list[bytes]:
     lengths = torch.zeros(size, dtype=torch.int64)
-    dist.all_gather_into_tensor(lengths, torch.tensor([len(mine)]))
+    dist.all_gather(list(lengths.split(1)), torch.tensor([len(mine)]))
     longest = int(lengths.max())
     if int(lengths.min()) < 0 or longest > _MOST_BYTES:
         raise NotAuthentic(f"lengths of {lengths.tolist()} bytes can't be those of objects")
     padded = torch.zeros(longest, dtype=torch.uint8)
     padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
     gathered = torch.empty(size, longest, dtype=torch.uint8)
-    dist.all_gather_into_tensor(gathered.view(-1), padded)
+    dist.all_gather(list(gathered.unbind()), padded)
     return [
         part[:length].numpy().tobytes()
         for part, length in zip(gathered, lengths.tolist(), strict=True)

@@ -59,6 +59,9 @@ def test_a_good_one_predicts(good: attacks.Files, tmp_path: Path, trap: Path) ->
 
 
 @pytest.mark.parametrize("label", [label for label in ATTACKS if label not in HARMLESS])
+@pytest.mark.attack(
+    "a crafted exported program (each of some 80 changes)", "ArtifactError, nothing runs"
+)
 def test_a_changed_one_is_refused(
     label: str, good: attacks.Files, tmp_path: Path, trap: Path
 ) -> None:

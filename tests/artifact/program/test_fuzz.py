@@ -118,6 +118,7 @@ def fuzz(good: attacks.Files, tmp_path: Path, seeds: range, monkeypatch: Any) ->
     return loaded
 
 
+@pytest.mark.attack("120 mutated exported programs", "the same answers, or ArtifactError")
 def test_changed_documents(good: attacks.Files, tmp_path: Path, monkeypatch: Any) -> None:
     loaded = fuzz(good, tmp_path, range(120), monkeypatch)
     assert 5 < loaded < 100  # changes of both kinds were tried
