@@ -243,7 +243,8 @@ def replace_executors(session: SparkSession, executors: Iterable[str]) -> None:
 
     It forgets them at once: else it would wait for rows that they hold, and count their slots.
     """
-    context, jvm = session.sparkContext._jsc.sc(), session.sparkContext._jvm
+    context: Any = session.sparkContext._jsc.sc()
+    jvm: Any = session.sparkContext._jvm
     why = "it doesn't answer", jvm.scala.Option.empty(), True
     for executor in executors:
         context.killAndReplaceExecutor(executor)

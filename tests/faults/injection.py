@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tests.faults.ledger import Ledger, Log, network, no_row_lost_or_twice
 
+from farandole._spark import slots
 from farandole.engines import SparkEngine
 from farandole.spark import TorchEstimator
 from farandole.training import EpochEnded, TrainingResumed, WorkersRestarted
@@ -23,11 +26,17 @@ if TYPE_CHECKING:
 EPOCHS = 4
 
 
+WAIT_SECONDS = 60.0
+"""At most, for what has to happen in the middle of a fit."""
+
+
 class Slow(Ledger):
-    """A ledger that takes its time, so that there is a middle of the fit."""
+    """A ledger that takes its time, so that there is a middle of the fit; and waits if told to."""
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         time.sleep(0.1 if self.training else 0.0)
+        while os.path.exists(f"{self._folder}.hold"):
+            time.sleep(0.1)
         return super().forward(rows)
 
 
@@ -85,6 +94,23 @@ class Fits:
     def undisturbed(self) -> list[torch.Tensor]:
         """The weights where nothing happens."""
         return weights(self.fit("undisturbed", Log()))
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """Let the workers of a fit wait."""
+        hold = self.folder / name / "ledger.hold"
+        hold.touch()
+        try:
+            yield
+        finally:
+            hold.unlink()
+
+    def wait_for_slots(self, wanted: int = 2) -> None:
+        """Until Spark has just so many, and a run of fewer workers has seen it."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while slots(self.frame.sparkSession) != wanted and time.monotonic() < deadline:
+            time.sleep(0.2)
+        time.sleep(5)
 
     def came_through(self, name: str, injection: Injection, **params: Any) -> dict[str, Any]:
         """How a fit with a fault in it ended."""

@@ -35,8 +35,14 @@ def executor_killed() -> dict[str, Any]:
 
 def worker_lost_and_back() -> dict[str, Any]:
     """Too few workers for a while: it goes on with one, and takes the other in again."""
+
+    def start_worker() -> None:
+        with fits.held("worker-lost"):
+            cluster.start_worker()
+            fits.wait_for_slots()
+
     give_lost_executors(2.0)
-    injection = Injection(kill_worker, cluster.start_worker)
+    injection = Injection(kill_worker, start_worker)
     return fits.came_through("worker-lost", injection, minWorkers=1)
 
 

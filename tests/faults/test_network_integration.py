@@ -15,6 +15,7 @@ from tests.faults.hosts import Host, NoHosts, hosts
 pytestmark = [pytest.mark.cluster, pytest.mark.exhaustive, pytest.mark.timeout(400)]
 
 SCRIPT = Path(__file__).with_name("network_script.py")
+MOST_GREETING = 128
 Record = Callable[[str, object], None]
 
 
@@ -53,8 +54,27 @@ def test_a_cable_is_pulled_and_plugged_in_again(
     record_property("noticed after", seen["noticed"])
     record_property("goes on after", seen["resumed"])
     print(seen)
+    assert seen["noticed"] < 60  # and not after one of Spark's own time-outs
+    assert seen["cut"] in seen["reasons"][0]
     assert seen["workers"] == [1, 2]
     assert seen["epochs"] == 4
     assert seen["rows"]
     record_property("rows lost", 0)
     record_property("twice", 0)
+
+
+@pytest.mark.attack("another host calls every port of an encrypted run on two hosts")
+def test_a_stranger_hears_greetings_only(
+    three_hosts: list[Host], tmp_path: Path, record_property: Record
+) -> None:
+    seen = on_the_first(three_hosts, "encrypted", tmp_path)
+    print(seen)
+    assert seen["same as in the clear"]
+    assert seen["same as on one host"]
+    assert {call["address"] for call in seen["heard"] if call["answered"]} == {
+        host.address for host in three_hosts[:2]
+    }
+    assert all(call["bytes"] <= MOST_GREETING for call in seen["heard"])
+    assert all(call["closed"] for call in seen["heard"])
+    assert f"a connection from {three_hosts[2].address} was refused" in seen["shown"]
+    record_property("what is seen", f"refused on {len(seen['heard'])} ports")
