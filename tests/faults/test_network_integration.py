@@ -38,7 +38,7 @@ def on_the_first(made: list[Host], scenario: str, folder: Path) -> dict[str, Any
         fields,
         scenario,
         folder=folder,
-        seconds=200,
+        seconds=340,
         address=made[0].address,
         through=made[0].command(),
     )
