@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,11 +48,23 @@ class Executor:
 
 
 class StandaloneCluster:
-    """A master, and workers that each have room for one executor. Use as a context manager."""
+    """A master, and workers that each have room for one executor. Use as a context manager.
 
-    def __init__(self, folder: Path, *, workers: int = 2, cores: int = 1, memory: str = "1200M"):
+    Master, workers and driver listen on `address`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        workers: int = 2,
+        cores: int = 1,
+        memory: str = "1200M",
+        address: str = HOST,
+    ):
         self.folder = folder
-        self.master = f"spark://{HOST}:{_free_port()}"
+        self.address = address
+        self.master = f"spark://{address}:{_free_port(address)}"
         self.workers: list[subprocess.Popen[bytes]] = []
         """The Workers in Spark's sense: daemons that start executors."""
         self._first_workers = workers
@@ -62,9 +74,9 @@ class StandaloneCluster:
 
     def __enter__(self) -> StandaloneCluster:
         port = self.master.rpartition(":")[2]
-        place = ["--host", HOST, "--port", port, "--webui-port", "0"]
-        self._start("master.Master", *place)
-        _wait_for_port(int(port))
+        place = ["--host", self.address, "--port", port, "--webui-port", "0"]
+        self._start(["master.Master", *place], self.address)
+        _wait_for_port(self.address, int(port))
         for _ in range(self._first_workers):
             self.start_worker()
         return self
@@ -73,12 +85,17 @@ class StandaloneCluster:
         for process in reversed(self._processes):
             _kill_tree(process)
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        """Start one more Worker; Spark gives it an executor as soon as it has registered."""
-        place = ["-d", str(self.folder / f"work-{self._started}"), "--host", HOST]
-        process = self._start(
-            "worker.Worker", *self._size, *place, "--webui-port", "0", self.master
-        )
+    def start_worker(
+        self, address: str | None = None, through: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start one more Worker; Spark gives it an executor as soon as it has registered.
+
+        It may be on another host, at `address`: `through` is the command that runs it there.
+        """
+        address = address or self.address
+        place = ["-d", str(self.folder / f"work-{self._started}"), "--host", address]
+        words = ["worker.Worker", *self._size, *place, "--webui-port", "0", self.master]
+        process = self._start(words, address, through)
         self.workers.append(process)
         return process
 
@@ -107,8 +124,8 @@ class StandaloneCluster:
             "spark.log.level": "ERROR",
             "spark.python.daemon.module": "farandole.daemon",
             "spark.executor.memory": "1g",
-            "spark.driver.host": HOST,
-            "spark.driver.bindAddress": HOST,
+            "spark.driver.host": self.address,
+            "spark.driver.bindAddress": self.address,
             "spark.local.dir": str(self.folder / "local"),
             "spark.sql.warehouse.dir": str(self.folder / "warehouse"),
             **(settings or {}),
@@ -116,13 +133,17 @@ class StandaloneCluster:
             builder = builder.config(name, value)
         return builder.getOrCreate()
 
-    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, words: Sequence[str], address: str, through: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
         """Start a part of the cluster; it ends with the process group of whoever started it."""
         import pyspark
 
         home = Path(pyspark.__file__).parent
-        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
-        environment = environment_in(self.folder) | {
+        name, *arguments = words
+        start = [*through, str(home / "bin" / "spark-class")]
+        command = [*start, f"org.apache.spark.deploy.{name}", *arguments]
+        environment = environment_in(self.folder, address) | {
             "SPARK_HOME": str(home),
             "SPARK_DAEMON_MEMORY": "256m",
         }
@@ -135,25 +156,33 @@ class StandaloneCluster:
         return process
 
 
-def environment_in(folder: Path) -> dict[str, str]:
+def environment_in(folder: Path, address: str = HOST) -> dict[str, str]:
     """What a process that has nothing to do with this one's session gets to see."""
     kept = {name: value for name, value in os.environ.items() if name not in OF_A_SESSION}
     return {
         **kept,
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": HOST,
+        "SPARK_LOCAL_IP": address,
         "TMPDIR": str(folder),
     }
 
 
 def in_a_process(
-    script: Path, *arguments: str, folder: Path, seconds: float
+    script: Path,
+    *arguments: str,
+    folder: Path,
+    seconds: float,
+    address: str = HOST,
+    through: Sequence[str] = (),
 ) -> tuple[dict[str, Any], str]:
-    """Run a script; gives the JSON object of its last line, and all that it printed before."""
+    """Run a script; gives the JSON object of its last line, and all that it printed before.
+
+    It may be on another host, at `address`: `through` is the command that runs it there.
+    """
     process = subprocess.Popen(
-        [sys.executable, str(script), *arguments],
+        [*through, sys.executable, str(script), *arguments],
         cwd=folder,
-        env=environment_in(folder),
+        env=environment_in(folder, address),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -192,16 +221,16 @@ def _executor(process: psutil.Process) -> Executor | None:
     return Executor(words[words.index("--executor-id") + 1], process)
 
 
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as server:
+def _free_port(address: str) -> int:
+    with socket.create_server((address, 0)) as server:
         return int(server.getsockname()[1])
 
 
-def _wait_for_port(port: int, seconds: float = 90) -> None:
+def _wait_for_port(address: str, port: int, seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            socket.create_connection((HOST, port), 1).close()
+            socket.create_connection((address, port), 1).close()
         except OSError:
             assert time.monotonic() < deadline, "Spark's master did not start"
             time.sleep(0.2)

@@ -239,9 +239,17 @@ def ask_executor(session: SparkSession, executor: str) -> None:
 
 
 def replace_executors(session: SparkSession, executors: Iterable[str]) -> None:
-    """Have Spark end executors and start others, as it does with those that don't answer."""
+    """Have Spark end executors and start others, as it does with those that don't answer.
+
+    It forgets them at once: else it would wait for rows that they hold, and count their slots.
+    """
+    context: Any = session.sparkContext._jsc.sc()
+    jvm: Any = session.sparkContext._jvm
+    why = "it doesn't answer", jvm.scala.Option.empty(), True
     for executor in executors:
-        session.sparkContext._jsc.sc().killAndReplaceExecutor(executor)
+        context.killAndReplaceExecutor(executor)
+        reason = jvm.org.apache.spark.scheduler.ExecutorProcessLost(*why)
+        context.schedulerBackend().removeExecutor(executor, reason)
 
 
 def _place(task: Any) -> TaskPlace:

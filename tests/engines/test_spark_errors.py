@@ -226,7 +226,15 @@ def test_an_unknown_traceback_is_kept() -> None:
 
 def test_what_the_driver_has_found_out_comes_before_complaints_of_peers() -> None:
     lost = WorkerLost(1, "its executor doesn't answer.")
-    assert translated(lost, [Failure.of(1, PeerLost([0]))], PLACES) is lost
+    assert translated(lost, [Failure.of(1, PeerLost([0]))], PLACES, b"secret") is lost
+
+
+def test_a_worker_that_the_heartbeats_miss_is_told_with_its_host() -> None:
+    lost = WorkerLost(1, "nothing was heard of it for 5 s")
+    error = translated(Py4JError(BARRIER.format("")), [], PLACES, b"secret", lost=lost)
+    assert str(error) == f"rank 1 was lost: {PLACES[1]}: nothing was heard of it for 5 s"
+    assert isinstance(error, WorkerLost)
+    assert error.rank == 1
 
 
 def test_an_error_in_python_words_stays_what_it_is() -> None:

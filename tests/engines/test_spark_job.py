@@ -33,10 +33,11 @@ def test_whoever_waits_for_spark_is_told_so(
     monkeypatch.setattr(_spark, "thread", lambda session, work: threading.Thread(target=work))
     monkeypatch.setattr(_spark, "add_tag", lambda session, tag: None)
     results: Any = SimpleNamespace(toArrow=busy)
-    nobody: Any = SimpleNamespace(connected=0, error=None, count=0)
+    nobody: Any = SimpleNamespace(connected=0, error=None, lost=None, count=0)
     monkeypatch.setattr(_spark, "is_local", lambda session: True)
     session: Any = None
-    table = SparkJob(session, results, Notice(2, seconds=0)).table(nobody, nobody, True)
+    job = SparkJob(session, results, Notice(2, seconds=0))
+    table = job.table(nobody, nobody, nobody, True)
     assert table.num_rows == 1
     assert "waiting for 2 workers" in capsys.readouterr().err
 
@@ -114,29 +115,27 @@ class Spark:
 
 
 def endpoint(error: BaseException) -> Any:
-    return SimpleNamespace(connected=2, error=error, count=0)
+    return SimpleNamespace(connected=2, error=error, lost=None, count=0)
 
 
 @pytest.mark.parametrize("listens", [True, False])
-def test_a_lost_worker_ends_the_job_and_its_executor(
-    monkeypatch: pytest.MonkeyPatch, listens: bool
-) -> None:
+def test_a_lost_worker_ends_the_job(monkeypatch: pytest.MonkeyPatch, listens: bool) -> None:
     spark = Spark(monkeypatch, listens=listens)
     driver = endpoint(WorkerLost(1, "it doesn't answer."))
     with pytest.raises(WorkerLost, match="it doesn't answer"):
-        spark.job().table(driver, driver, True)
+        spark.job().table(driver, driver, driver, True)
     assert spark.cancelled.is_set()
-    assert spark.replaced == ["7"]
     spark.over.set()
 
 
-def test_an_executor_that_ends_its_tasks_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stuck", [["7"], []])
+def test_an_executor_that_ends_its_tasks_stays(
+    monkeypatch: pytest.MonkeyPatch, stuck: list[str]
+) -> None:
     spark = Spark(monkeypatch)
-    spark.stuck = []
-    driver = endpoint(WorkerLost(1, "it doesn't answer."))
-    with pytest.raises(WorkerLost):
-        spark.job().table(driver, driver, True)
-    assert spark.replaced == []
+    spark.stuck = stuck
+    spark.job().replace_stuck_executors()
+    assert spark.replaced == stuck
 
 
 def test_what_spark_says_of_a_lost_worker_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +144,7 @@ def test_what_spark_says_of_a_lost_worker_comes_first(monkeypatch: pytest.Monkey
     driver = endpoint(WorkerLost(1, "its connection has closed."))
     threading.Timer(0.1, spark.over.set).start()
     with pytest.raises(RuntimeError, match="code 137"):
-        spark.job().table(driver, driver, True)
+        spark.job().table(driver, driver, driver, True)
     assert not spark.cancelled.is_set()
 
 
@@ -153,6 +152,6 @@ def test_an_error_of_the_driver_ends_the_job_only(monkeypatch: pytest.MonkeyPatc
     spark = Spark(monkeypatch)
     driver = endpoint(ValueError("of an observer"))
     with pytest.raises(ValueError, match="of an observer"):
-        spark.job().table(driver, driver, True)
+        spark.job().table(driver, driver, driver, True)
     assert spark.cancelled.is_set()
     assert spark.replaced == []

@@ -22,7 +22,7 @@ from farandole.engines.spark_slots import REPLACEMENT_SECONDS, SlotWatch, settle
 from farandole.engines.spark_task import RESULT_COLUMNS, BarrierSpec, run_barrier_task
 from farandole.engines.verdict import verdict
 from farandole.engines.worker import Joined
-from farandole.errors import InputError, LaunchError, NotEnoughSlots
+from farandole.errors import InputError, LaunchError, NotEnoughSlots, PeerLost, WorkerLost
 from farandole.world import LONGEST_WAIT
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ class SparkEngine:
                 known = verdict(failures, lost, finished=(), size=num_workers, timeout=timeout)
                 secret, places = endpoint.address.secret, job.places()
                 told = translated(error, failures, places, secret, lost=lost, known=known)
+                if isinstance(told, WorkerLost | PeerLost):
+                    job.replace_stuck_executors()
                 raise told from told.__cause__  # and not from Spark's wall of text
         return _assembled(table, num_workers)
 

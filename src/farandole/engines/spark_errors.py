@@ -96,14 +96,20 @@ def translated(
     if failure is not None and not failure.lost_peer:
         return failure.to_error()
     if isinstance(error, FarandoleError):  # what the driver itself has found out
-        return lost or error
+        return _placed(lost, places) if lost else error
     if lost is not None and not _spark_knows_more(text):
-        return lost
+        return _placed(lost, places)
     if (cause := _lost(text, places) or _not_started(text)) is not None:
         return cause
     if known is not None:
         return known
     return failure.to_error() if failure is not None else _summarised(error, text)
+
+
+def _placed(lost: WorkerLost, places: Mapping[int, TaskPlace]) -> WorkerLost:
+    """What the heartbeats say, with the executor and the host that they don't know."""
+    place = None if lost.rank is None else places.get(lost.rank)
+    return lost if place is None else WorkerLost(lost.rank, f"{place}: {lost.summary}")
 
 
 def _spark_knows_more(text: str) -> bool:

@@ -95,18 +95,29 @@ class SparkJob:
             return _spark.task_places(self._session, self._tag)
         return {}
 
+    def replace_stuck_executors(self) -> None:
+        """Have Spark replace executors that don't end their tasks, after a worker was lost.
+
+        To Spark they are busy for two minutes more, and nothing else could run there. A job ends
+        with the first of its tasks that fails, which seldom is the one of the lost worker.
+        """
+        deadline = time.monotonic() + _END_SECONDS
+        with suppress(Exception):  # the session may have been stopped meanwhile
+            while stuck := _spark.executors_running(self._session, self._tag):
+                if time.monotonic() > deadline:
+                    _spark.replace_executors(self._session, stuck)
+                    return
+                time.sleep(0.2)
+
     def _give_up(self, error: BaseException) -> None:
         """End the job and raise `error`; of a lost worker Spark may have the last word."""
         if not isinstance(error, WorkerLost):
             self._cancel()
             raise error
         self._thread.join(_REASON_SECONDS)
-        if not self._thread.is_alive():
-            return
-        self._cancel()
-        with suppress(Exception):
-            self._replace_stuck_executors()
-        raise error
+        if self._thread.is_alive():
+            self._cancel()
+            raise error
 
     def _cancel(self) -> None:
         """Again and again, because only what has already started can be cancelled.
@@ -118,18 +129,6 @@ class SparkJob:
             with suppress(Exception):  # the session may have been stopped meanwhile
                 _spark.cancel(self._session, self._tag)
             self._thread.join(1)
-
-    def _replace_stuck_executors(self) -> None:
-        """Have Spark replace executors that don't end their tasks.
-
-        To Spark they are busy for two minutes more, and nothing else could run there.
-        """
-        deadline = time.monotonic() + _END_SECONDS
-        while stuck := _spark.executors_running(self._session, self._tag):
-            if time.monotonic() > deadline:
-                _spark.replace_executors(self._session, stuck)
-                return
-            time.sleep(0.2)
 
 
 class StartNotice:
