@@ -1,2 +1,3 @@
-# A script that a test runs in a process of its own.
-collect_ignore = ["spark_script.py"]
+"""Scripts that tests run in a process of their own: looking for doctests must not import them."""
+
+collect_ignore = ["network_script.py", "spark_script.py", "stranger_script.py"]
