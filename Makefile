@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 SOURCES := src tests benchmarks examples scripts
 # What `make test` samples and `make test-all` runs in full.
 EXHAUSTIVE := soak or exhaustive
+# Clusters and hosts of their own, minutes each: only `make faults` has the time.
+LABORATORY := laboratory
 # Two lanes side by side: one has the JVM and its tests, both take the rest (tests/conftest.py).
 LANES := --numprocesses 2 --dist loadscope
 # Prefix of every command that starts Spark: finds a Java 17+, or installs one.
@@ -27,11 +29,11 @@ demo: $(STAMP) ## train on Iris and digits with two Spark workers, and show the 
 
 .PHONY: test
 test: $(STAMP) ## the tests of every capability, docstring examples included (ARGS="-k name" to choose)
-	@$(WITH_JAVA) $(BIN)/python -m pytest $(LANES) -m "not ($(EXHAUSTIVE))" $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(LANES) -m "not ($(EXHAUSTIVE) or $(LABORATORY))" $(ARGS)
 
 .PHONY: test-rest
 test-rest: $(STAMP) ## what test-all has beyond test: all combinations, many fits in a row
-	@$(WITH_JAVA) $(BIN)/python -m pytest $(LANES) -m "$(EXHAUSTIVE)" $(ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest $(LANES) -m "($(EXHAUSTIVE)) and not $(LABORATORY)" $(ARGS)
 
 .PHONY: test-all
 test-all: test test-rest ## every test

@@ -77,7 +77,7 @@ def check_stopped_session(seen: dict[str, Any]) -> None:
         assert "session" in later["text"]
 
 
-@pytest.mark.exhaustive
+@pytest.mark.laboratory
 @pytest.mark.cluster
 @pytest.mark.timeout(600)
 @pytest.mark.fault(

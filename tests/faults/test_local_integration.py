@@ -246,7 +246,7 @@ def wide(layer: Ledger) -> nn.Sequential:
     return nn.Sequential(layer, nn.Linear(5, 1024), nn.Linear(1024, 1024), nn.Linear(1024, 3))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.laboratory
 @pytest.mark.fault("a straggler: one worker has a tenth of a core", "reported, and waited for")
 def test_a_straggler_is_reported_and_not_ended(tmp_path: Path) -> None:
     log = Log()

@@ -12,7 +12,7 @@ import pytest
 from tests.clusters import in_a_process
 from tests.faults.hosts import Host, NoHosts, hosts
 
-pytestmark = [pytest.mark.cluster, pytest.mark.exhaustive, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.laboratory, pytest.mark.timeout(400)]
 
 SCRIPT = Path(__file__).with_name("network_script.py")
 MOST_GREETING = 128

@@ -30,7 +30,7 @@ def test_an_executor_is_killed(tmp_path: Path, record_property: Record) -> None:
     record_property("twice", 0)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.laboratory
 @pytest.mark.fault("a whole Spark worker is killed, and another one comes")
 def test_it_goes_on_with_fewer_and_takes_the_others_in(
     tmp_path: Path, record_property: Record
