@@ -47,6 +47,7 @@ def lost(seen: dict[str, Any]) -> str:
 
 
 @pytest.mark.cluster
+@pytest.mark.laboratory
 @pytest.mark.timeout(300)
 @pytest.mark.fault(
     "a cluster without restarts: executor killed, Python crashed, job cancelled, session stopped",
