@@ -80,6 +80,7 @@ with StandaloneCluster(FOLDER, workers=1, address=HERE.address) as cluster:
     spark = cluster.session()
     frame = spark.createDataFrame(table().to_pandas()).repartition(2).cache()
     fits = Fits(frame, FOLDER)
+    fits.wait_for_slots()
     found = SCENARIOS[sys.argv[3]]()
     spark.stop()
 print(json.dumps(found))
