@@ -74,7 +74,7 @@ def _alone_or_overlapped_is_the_same() -> None:
 
 def _buckets_are_counted_like_one_sum() -> None:
     size = current_world().size
-    length = 4 * (6 * (16 * 16 + 16) + 4)
+    length = 4 * (6 * (16 * 16 + 16) + 6)
     assert _gradients(AllReduce(transport="gloo"), 1)[1] == 2 * (size - 1) * length // size
     parts = _gradients(BUCKETS, 1)[1]
     assert abs(parts - 2 * (size - 1) * length / size) < 12  # each is rounded down

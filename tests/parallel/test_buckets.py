@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from farandole.parallel.flat_gradients import FlatGradients
 from farandole.parallel.summation import TorchSummation
 from farandole.parallel.sync_batch_norm import SynchronizedBatchNorm
 from farandole.world import World
+
+TAIL = len(fields(Totals))
+"""Numbers that travel behind the gradients."""
 
 
 class _Work:
@@ -82,7 +86,7 @@ def test_sums_start_in_the_backward_pass_and_give_the_mean() -> None:
         # The last layers' first; the first layer's waits for the totals, four more numbers.
         assert summation.started == [5 + 20, 20]
         totals = _finished(sync, rows)
-        assert summation.started == [5 + 20, 20, 20 + 4]
+        assert summation.started == [5 + 20, 20, 20 + TAIL]
         assert (totals.loss, totals.weight) == (2.0, 10.0)
         _check(sync, rows)
 
@@ -119,7 +123,7 @@ def test_an_unused_parameter_holds_up_what_comes_after_it_but_not_for_ever() -> 
     network[:3](torch.ones(2, 4)).sum().backward()  # without the last layer
     assert summation.started == []
     sync.reduce_gradients(Totals(1.0, 2.0))
-    assert sum(summation.started) == 65 + 4
+    assert sum(summation.started) == 65 + TAIL
     assert usual.weight.grad.eq(0).all()
     assert network[0].weight.grad.ne(0).any()
 
@@ -132,14 +136,14 @@ def test_frozen_parameters_are_in_no_bucket_until_a_refresh() -> None:
     sync.zero_grad()
     _learn(sync, rows)
     _finished(sync, rows)
-    assert sum(summation.started) == 25 + 4
+    assert sum(summation.started) == 25 + TAIL
     network.requires_grad_(True)
     sync.update_trainable()
     summation.started.clear()
     sync.zero_grad()
     _learn(sync, rows)
     _finished(sync, rows)
-    assert sum(summation.started) == 65 + 4
+    assert sum(summation.started) == 65 + TAIL
     _check(sync, rows)
 
 
@@ -150,7 +154,7 @@ def test_small_networks_keep_one_sum() -> None:
     _learn(sync, rows)
     assert summation.started == []
     _finished(sync, rows)
-    assert summation.started == [65 + 4]
+    assert summation.started == [65 + TAIL]
 
 
 def test_each_dtype_has_buckets_of_its_own() -> None:
@@ -172,7 +176,7 @@ def test_each_dtype_has_buckets_of_its_own() -> None:
     _learn(sync, rows)
     assert summation.started
     _finished(sync, rows)
-    assert sum(summation.started) == 3 * 20 + 2 * 4
+    assert sum(summation.started) == 3 * 20 + 2 * TAIL
     found = [p.grad.clone() for p in network.parameters()]
     network.zero_grad(set_to_none=True)
     network(rows).square().sum().backward()

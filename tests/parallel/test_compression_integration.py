@@ -27,7 +27,7 @@ CHECKS = (
     contract.check_agreement,
 )
 SOME = [case for case in CASES if case.name in ("momentum", "accumulated")]
-TOTALS = 4 * 8  # bytes
+TOTALS = 6 * 8  # bytes
 
 
 def _half_bytes(values: int, workers: int) -> int:

@@ -71,7 +71,7 @@ def _check_meetings(world: World) -> None:
         found.append(_is_common(network))
         sent.append(sync.sent)
     assert found == [ALONE, ALONE, MET, ALONE, ALONE, MET, ALONE]
-    outer = 2 * (world.size - 1) * 8 * 4 // world.size + 2 * (world.size - 1) * 5 * 8 // world.size
+    outer = 2 * (world.size - 1) * 8 * 4 // world.size + 2 * (world.size - 1) * 7 * 8 // world.size
     assert sent == [0, 0, 0, outer, outer, outer, 2 * outer, 2 * outer]
     sync.end_epoch(3)
     assert _is_common(network)

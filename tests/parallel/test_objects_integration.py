@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 import farandole
 from farandole.errors import NotAuthentic
-from farandole.parallel import gather_objects
+from farandole.parallel import gather_objects, long_barrier
 from farandole.parallel.objects import _gather_bytes
 
 pytestmark = pytest.mark.integration
@@ -23,6 +23,7 @@ def gathered_and_forged(canary: str) -> tuple[list[Any], str]:
     hostile = pickle.dumps(Canary(canary))
     try:
         if world.rank == 1:
+            long_barrier(world.size)
             _gather_bytes(b"?" * 32 + hostile, world.size)
             return values, ""
         gather_objects("mine", world)

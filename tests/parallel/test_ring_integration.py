@@ -20,7 +20,7 @@ def test_a_ring_trains_like_one_process_and_counts_its_bytes() -> None:
     )
     for mine, expected in zip(ring.network.parameters(), alone.network.parameters(), strict=True):
         torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
-    values = 55 + 4  # gradients, and the totals behind them
-    sent = [values // 2 + values - values // 2] * 2  # 2 (N - 1) / N, of chunks of 29 and 30
+    values = 55 + 6  # gradients, and the totals behind them
+    sent = [values // 2 + values - values // 2] * 2  # 2 (N - 1) / N, of chunks of 30 and 31
     updates = 4 * 7
     assert ring.workers.sent_bytes.tolist() == [updates * one * 4 for one in sent]

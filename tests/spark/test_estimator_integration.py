@@ -52,7 +52,7 @@ ODD = {"shuffle": False, "progress": False, "restoreBest": False, "stopOnNan": F
 ODD |= {"featuresCols": ["a", "b"], "labelCols": ["c"], "initialWeights": {"w": 1}}
 ODD |= {"schedulePer": "epoch", "precision": "bfloat16", "monitor": "train_loss"}
 ODD |= {"monitorMode": "max", "syncBatchNorm": True, "cacheFeatures": False}
-ODD |= {"weightCol": "w", "validationIndicatorCol": "v"}
+ODD |= {"weightCol": "w", "validationIndicatorCol": "v", "encrypt": True, "checkpointDir": "c"}
 
 
 def test_no_param_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,7 @@ def test_setters_return_the_classifier_and_getters_what_was_set() -> None:
         "progress": True,
         "timeout": 5.0,
         "heartbeat": 7.0,
+        "encrypt": True,
     }
     classifier = Classifier()
     assert set(values) == {param.name for param in classifier.params}

@@ -65,7 +65,7 @@ def test_a_worker_that_is_killed_is_named_at_once() -> None:
     farandole.run(_files, num_workers=2, engine="local", timeout=60)  # what forks workers stays
     start = time.monotonic()
     before, files = _traces(), _files()
-    with pytest.raises(WorkerFailed, match=r"rank 1 failed: the process was killed"):
+    with pytest.raises(WorkerFailed, match=r"rank 1 was lost: its process was killed"):
         farandole.run(_one_is_killed, num_workers=3, engine="local", timeout=120)
     assert time.monotonic() - start < 100, "the others waited for the time-out"
     assert _files() == files
