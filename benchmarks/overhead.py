@@ -19,7 +19,7 @@ import farandole
 from farandole.engines import LocalEngine
 
 ROWS, FEATURES, CLASSES = 60_000, 784, 10
-PAIRS, EPOCHS = 4, 60
+PAIRS, EPOCHS = 4, 80
 NEVER = 24 * 3600.0
 """A heartbeat so slow that a run sees none."""
 

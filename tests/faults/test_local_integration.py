@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,11 @@ SAMPLE = ("kill", "stop", "terminate")
     ],
 )
 def test_the_fit_goes_on_as_if_nothing_had_happened(
-    kind: str, undisturbed: TrainingResult, tmp_path: Path, record_property: Record
+    kind: str,
+    undisturbed: TrainingResult,
+    nothing_is_left: Callable[[], bool],
+    tmp_path: Path,
+    record_property: Record,
 ) -> None:
     marker = tmp_path / "fault"
     marker.touch()
@@ -142,7 +147,9 @@ def test_preemption_saves_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("a worker that dies in every attempt", "WorkerLost after the budget of restarts")
-def test_the_budget_of_restarts_is_kept(tmp_path: Path, record_property: Record) -> None:
+def test_the_budget_of_restarts_is_kept(
+    nothing_is_left: Callable[[], bool], tmp_path: Path, record_property: Record
+) -> None:
     class Doomed(Fault):
         def strike(self) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -206,20 +213,29 @@ def test_divergence_is_no_bad_luck(tmp_path: Path) -> None:
     assert not log.restarts
 
 
-def nothing_is_left() -> bool:
-    """Whether no worker of this process lives on: the fork server alone may."""
+def descendants() -> set[int]:
+    """Processes below this one, but for those that it has started itself, as the fork server."""
     me = psutil.Process()
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        workers = [
-            child
-            for child in me.children(recursive=True)
-            if child.status() != psutil.STATUS_ZOMBIE and child.ppid() != me.pid
-        ]
-        if not workers:
-            return True
-        time.sleep(0.1)
-    return False
+    found = set()
+    for child in me.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if child.ppid() != me.pid and child.status() != psutil.STATUS_ZOMBIE:
+                found.add(child.pid)
+    return found
+
+
+@pytest.fixture
+def nothing_is_left() -> Callable[[], bool]:
+    """Whether no process lives on that was not there before the test: other tests have theirs."""
+    before = descendants()
+
+    def is_so() -> bool:
+        deadline = time.monotonic() + 20
+        while descendants() - before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return not descendants() - before
+
+    return is_so
 
 
 _THROTTLE = """
