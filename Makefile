@@ -15,7 +15,7 @@ EXHAUSTIVE := soak or exhaustive
 # Clusters and hosts of their own, minutes each: only `make faults` has the time.
 LABORATORY := laboratory
 # Two lanes side by side: one has the JVM and its tests, both take the rest (tests/conftest.py).
-LANES := --numprocesses 2 --dist loadscope
+LANES := --numprocesses 2 --dist loadscope --no-loadscope-reorder
 # Prefix of every command that starts Spark: finds a Java 17+, or installs one.
 WITH_JAVA := JAVA_HOME="$$(sh scripts/java.sh)" && export JAVA_HOME &&
 

@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/fit.py [--repeats 5] [--rows 60000]
 
 60,000×784 float32 from Parquet, Linear(784,100)–ReLU–Linear(100,10), Adam, global batch 256,
-3 epochs, 2 workers with one thread each. All contenders run in turn, in the same run.
+3 epochs, 2 workers with one thread each. All contenders run in turn, in the same run. The last
+lines are 2,400,000×6 numbers for one epoch, as an array and as a Vector (`--only columns`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pyspark.ml.classification import MultilayerPerceptronClassifier
 from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.functions import array_to_vector
 from pyspark.ml.torch.distributor import TorchDistributor
+from pyspark.sql import functions as F
 from support import reporting
 from torch import nn
 
@@ -152,6 +154,31 @@ def spark_mlp(frame: Any, budget: float) -> dict[str, float]:
     return {"iterations": iterations, "seconds": seconds, "accuracy": accuracy}
 
 
+def column_kinds(session: Any, rows: int, repeats: int) -> dict[str, list[float]]:
+    """What a fit takes but for training: on an array column, and on equal rows as Vectors."""
+    x = np.random.default_rng(0).normal(size=(rows, 6)).astype(np.float32)
+    column = pa.FixedSizeListArray.from_arrays(pa.array(x.reshape(-1)), 6)
+    table = pa.table({"features": column.cast(pa.list_(pa.float32())), "label": x[:, 0] > 0})
+    with tempfile.TemporaryDirectory() as folder:
+        pq.write_table(table, Path(folder) / "arrays", row_group_size=200_000)
+        arrays = session.read.parquet(f"{folder}/arrays").withColumn("label", F.expr("int(label)"))
+        as_vectors = arrays.withColumn("features", array_to_vector("features"))
+        as_vectors.write.parquet(f"{folder}/vectors")
+        frames = {"array": arrays, "vector": session.read.parquet(f"{folder}/vectors")}
+        found: dict[str, list[float]] = {kind: [] for kind in frames}
+        for _ in range(repeats + 1):
+            for kind, frame in frames.items():
+                found[kind].append(_seconds_but_training(frame))
+        return {kind: seconds[1:] for kind, seconds in found.items()}  # the first ones are cold
+
+
+def _seconds_but_training(frame: Any) -> float:
+    start = time.perf_counter()
+    options: dict[str, Any] = {"epochs": 1, "batchSize": 65_536, "numWorkers": WORKERS}
+    model = TorchEstimator(network=nn.Linear(6, 2), progress=False, **options).fit(frame)
+    return time.perf_counter() - start - model.seconds["train"]
+
+
 def iris_overhead(session: Any, repeats: int) -> dict[str, Any]:
     """What a fit costs besides training, on 150 rows: the first of a session, and later ones."""
     from sklearn.datasets import load_iris
@@ -175,9 +202,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=60_000)
+    parser.add_argument("--vector-rows", type=int, default=2_400_000)
+    parser.add_argument("--only", choices=["columns"])
     options = parser.parse_args()
     torch.set_num_threads(1)
     session = _spark.local_session("fit-benchmark", WORKERS)
+    if options.only:
+        print(column_rows(column_kinds(session, options.vector_rows, options.repeats)))
+        session.stop()
+        return
     figures: dict[str, Any] = {"iris": iris_overhead(session, options.repeats)}
     with tempfile.TemporaryDirectory() as folder:
         parquet, arrays = Path(folder) / "train.parquet", str(Path(folder) / "train.npz")
@@ -187,6 +220,7 @@ def main() -> None:
         measure(figures, frame, arrays, options)
         budget = statistics.median(fit["total"] for fit in figures["ours"])
         figures["spark_mlp"] = spark_mlp(frame, budget)
+    figures["columns"] = column_kinds(session, options.vector_rows, options.repeats)
     reporting.write("fit", figures, table(figures))
     session.stop()
 
@@ -209,6 +243,19 @@ def measure(figures: dict[str, Any], frame: Any, arrays: str, options: Any) -> N
         if turn < max(1, options.repeats // 2):
             figures["distributor"].append(distributor_fit(frame, options.rows))
         print(f"turn {turn + 1}: {seconds}, ddp {figures['ddp'][-1]:.2f}", file=sys.stderr)
+
+
+def column_rows(columns: dict[str, list[float]]) -> list[list[str]]:
+    """The lines of the table about columns of arrays and of vectors."""
+    times = statistics.median(columns["vector"]) / statistics.median(columns["array"])
+    return [
+        ["many rows as arrays, all but training", reporting.spread(columns["array"]), ""],
+        [
+            "the same rows as Vectors, all but training",
+            reporting.spread(columns["vector"]),
+            f"{times:.2f}× the arrays' time (goal: ≤ 1.3×)",
+        ],
+    ]
 
 
 def table(figures: dict[str, Any]) -> str:
@@ -246,6 +293,7 @@ def table(figures: dict[str, Any]) -> str:
         ],
         ["Iris, overhead of a cold fit", f"{iris['cold']:.2f} (one run)", ""],
         ["Iris, overhead of a warm fit", reporting.spread(iris["warm"]), "goal: < 2.5 s"],
+        *column_rows(figures["columns"]),
     ]
     head = "# One fit, side by side\n\n" + str(__doc__).split("\n\n", 2)[2]
     return head + "\n" + reporting.markdown(["", "seconds, median (range)", ""], rows)

@@ -17,8 +17,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,8 @@ class Executor:
 class StandaloneCluster:
     """A master, and workers that each have room for one executor. Use as a context manager.
 
-    Master, workers and driver listen on `address`.
+    Master, workers and driver listen on `address`. Each worker says that it has GPUs with the
+    numbers `gpus`, by a discovery script as clusters have one.
     """
 
     def __init__(
@@ -61,14 +62,19 @@ class StandaloneCluster:
         cores: int = 1,
         memory: str = "1200M",
         address: str = HOST,
+        gpus: Sequence[int] = (),
     ):
         self.folder = folder
         self.address = address
         self.master = f"spark://{address}:{_free_port(address)}"
         self.workers: list[subprocess.Popen[bytes]] = []
         """The Workers in Spark's sense: daemons that start executors."""
+        self.python = sys.executable
+        """What the workers of the next session run."""
         self._first_workers = workers
         self._size = ["-c", str(cores), "-m", memory]
+        if gpus:
+            self._size += ["--properties-file", str(_gpu_properties(folder, gpus))]
         self._started = 0
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -116,7 +122,7 @@ class StandaloneCluster:
         """A session on this cluster; `settings` add to those here, or replace them."""
         from pyspark.sql import SparkSession
 
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = self.python
         builder = SparkSession.builder.master(self.master)
         for name, value in {
             "spark.ui.enabled": "false",
@@ -124,6 +130,7 @@ class StandaloneCluster:
             "spark.log.level": "ERROR",
             "spark.python.daemon.module": "farandole.daemon",
             "spark.executor.memory": "1g",
+            "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
             "spark.driver.host": self.address,
             "spark.driver.bindAddress": self.address,
             "spark.local.dir": str(self.folder / "local"),
@@ -154,6 +161,17 @@ class StandaloneCluster:
             )
         self._processes.append(process)
         return process
+
+
+def _gpu_properties(folder: Path, gpus: Sequence[int]) -> Path:
+    """The settings of a Worker that finds such GPUs."""
+    script, properties = folder / "find_gpus.sh", folder / "worker.conf"
+    names = json.dumps({"name": "gpu", "addresses": [str(number) for number in gpus]})
+    script.write_text(f"#!/bin/sh\necho '{names}'\n")
+    script.chmod(0o755)
+    prefix = "spark.worker.resource.gpu"
+    properties.write_text(f"{prefix}.amount {len(gpus)}\n{prefix}.discoveryScript {script}\n")
+    return properties
 
 
 def environment_in(folder: Path, address: str = HOST) -> dict[str, str]:
@@ -195,6 +213,43 @@ def in_a_process(
     assert process.returncode == 0, err
     shown, _, last = out.rstrip().rpartition("\n")
     return json.loads(last), shown
+
+
+@contextmanager
+def python_daemon(spark: SparkSession, module: str) -> Iterator[None]:
+    """Let a local session start its further Python daemons from another module."""
+    settings: Any = spark.sparkContext._jsc.sc().conf()  # the one that its only executor reads
+    before = settings.get("spark.python.daemon.module", "pyspark.daemon")
+    settings.set("spark.python.daemon.module", module)
+    try:
+        yield
+    finally:
+        settings.set("spark.python.daemon.module", before)
+
+
+def bare_python(folder: Path, without: Sequence[str]) -> str:
+    """A Python of this version that has the packages of this one, but for some; its path."""
+    import sysconfig
+    import venv
+
+    venv.create(folder, with_pip=False, symlinks=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    target = folder / "lib" / version / "site-packages"
+    for package in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        hidden = package.name.startswith(("farandole", "__pycache__", *without))
+        linked = package.suffix == ".pth"  # to a package that is being worked on: farandole itself
+        if not hidden and not linked and not (target / package.name).exists():
+            (target / package.name).symlink_to(package)
+    return str(folder / "bin" / "python")
+
+
+def error_of(call: Callable[[], object]) -> dict[str, str]:
+    """What a call raises, as a script can print it; nothing if it succeeds."""
+    try:
+        call()
+    except Exception as error:
+        return {"error": type(error).__name__, "text": str(error)}
+    return {}
 
 
 def end(process: subprocess.Popen[Any]) -> None:

@@ -2,7 +2,7 @@
 
 `make test` runs two lanes side by side (pytest-xdist). All files with tests of Spark go to the same
 lane, so that one JVM serves them; the others go wherever there is room, file by file, so that a
-module's fixtures are made once.
+module's fixtures are made once. What takes long comes first: the short ones then fill both lanes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # processes that a test starts inherit them.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[variable] = "1"
+
+# A JVM of the tests lives for minutes: the compiler that makes the fastest code costs it more than
+# that code gives back. Measured in docs/benchmarks/tests.md.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ[variable] = JAVA_OPTIONS
 
 # Workers (of the local engine and of Spark) import a test's functions by the name they were
 # pickled with: `tests.engines.test_local`, seen from the root.
@@ -55,10 +62,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_START] = time.monotonic()
+    # Spark 4.1 itself leaves the socket of each collect to the garbage collector; 4.2 closes it.
+    if version("pyspark").startswith("4.1."):
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     report.note_marker(item)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if lane:
+        items.sort(key=lambda item: _turn(item.path))
+
+
+def _turn(file: Path) -> int:
+    """Spark's lane first, then files that start processes, then the others."""
+    return 0 if _uses_spark(file) else 1 if "_integration" in file.name else 2
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
@@ -75,7 +95,9 @@ class LaneScheduling(LoadScopeScheduling):
 
 @cache
 def _uses_spark(file: Path) -> bool:
-    return "spark: SparkSession" in file.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    # Servers of Connect go to that lane too: two at a time would want the same port.
+    return "spark: SparkSession" in text or "pytest.mark.connect" in text
 
 
 @pytest.hookimpl(trylast=True)
@@ -92,9 +114,7 @@ def pytest_terminal_summary(
         reports = [
             one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, [])
         ]
-        rows = report.rows_of(reports)
-        report.write(rows, ROOT)
-        terminalreporter.write_line(report.page(rows))
+        terminalreporter.write_line(report.write(report.rows_of(reports), ROOT))
     budget, seconds = config.getoption("budget"), _seconds(config)
     if budget is not None and seconds > budget:
         terminalreporter.write_line(
@@ -141,3 +161,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def hide(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], None]:
+    """Make a package missing for the Python workers that start from now on."""
+
+    def hidden(package: str) -> None:
+        missing = f"ModuleNotFoundError(\"No module named '{package}'\", name='{package}')"
+        (tmp_path / f"{package}.py").write_text(f"raise {missing}")
+        monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
+
+    return hidden

@@ -30,8 +30,10 @@ NOT_RUN = {
     "ring_of_workers",
     "ways_to_distribute",
     "digits_without_spark",
+    "serve_digits",
     "few_labelled_photos",
     "few_labelled_texts",
+    "tune_digits",
 }
 
 

@@ -146,6 +146,7 @@ def test_an_estimator_on_sequences_of_vectors(spark: SparkSession) -> None:
         epochs=2,
         batchSize=len(TRACKS),
         numWorkers=2,
+        allowPickle=True,
         progress=False,
     )
     model = estimator.fit(frame.repartition(5))
@@ -166,7 +167,9 @@ def test_an_estimator_on_images_of_different_sizes(spark: SparkSession) -> None:
     }
     frame = spark.createDataFrame(pa.table(columns)).repartition(3)
     network = pooled(3, axes=2)
-    estimator = TorchEstimator(network=network, epochs=1, numWorkers=2, progress=False)
+    estimator = TorchEstimator(
+        network=network, epochs=1, numWorkers=2, allowPickle=True, progress=False
+    )
     model = estimator.fit(frame)
     assert model.signature.shapes == ((None, None, 3),)
     assert model.signature.dtypes == ("uint8",)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from farandole.inference import save as save
     from farandole.planning.plan import plan as plan
     from farandole.training.summary import summary as summary
+    from farandole.tuning.tune import tune as tune
     from farandole.world import World as World
     from farandole.world import current_world as current_world
 
@@ -40,6 +41,7 @@ _MODULES = {
     "save": "farandole.inference",
     "plan": "farandole.planning",
     "summary": "farandole.training",
+    "tune": "farandole.tuning",
 }
 
 __all__ = sorted(_MODULES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -207,3 +207,18 @@ def _index(value: Any) -> int | None:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_dict(name: str, value: Any, of: str, example: Mapping[str, Any]) -> None:
+    """Raise unless the value is a dict of what it should be of, with something in it.
+
+    >>> check_dict("rates", 0.1, "layers and rates", {"head": 0.1})
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: rates must be a dict of layers and rates, such as {'head': 0.1}. \
+Received: rates=0.1
+    """
+    if not isinstance(value, Mapping) or not value:
+        raise InputError(
+            f"{name} must be a dict of {of}, such as {example}. Received: {name}={value!r}"
+        )

@@ -51,13 +51,15 @@ class LaunchError(FarandoleError, RuntimeError):
 class NotEnoughSlots(LaunchError):
     """More workers were asked for than the engine has places for."""
 
-    def __init__(self, wanted: int, slots: int) -> None:
-        super().__init__(wanted, slots)
+    def __init__(self, wanted: int, slots: int, why: str = "") -> None:
+        super().__init__(wanted, slots, why)
         self.wanted = wanted
         self.slots = slots
+        self.why = why
+        """Where there is more to say than how many there are."""
 
     def __str__(self) -> str:
-        return (
+        return self.why or (
             f"{self.wanted} workers were asked for, but only {self.slots} tasks can run at the "
             f"same time here. Use at most {self.slots} workers, or give Spark more cores "
             "(local[N], more executors, or a smaller spark.task.cpus)."

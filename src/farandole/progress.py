@@ -1,4 +1,4 @@
-"""Progress for people: a bar on a terminal, plain lines elsewhere."""
+"""Progress for people: a bar on a terminal or in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -59,9 +59,11 @@ class Bar:
         """Show another `completed`, `total`, `description` or `note`."""
         self._bar.update(self._task, **fields)
 
-    def reset(self, total: int, description: str) -> None:
-        """Begin something else."""
-        self._bar.reset(self._task, total=total, description=description, note="")
+    def reset(self, total: int, description: str, completed: int = 0) -> None:
+        """Begin something else, of which some is done: the time left is that of the rest."""
+        self._bar.reset(
+            self._task, total=total, completed=completed, description=description, note=""
+        )
 
     def write(self, text: str) -> None:
         """A line above the bar."""
@@ -70,6 +72,71 @@ class Bar:
     def close(self) -> None:
         """Leave the terminal as it was."""
         self._bar.stop()
+
+
+class NotebookBar:
+    """The same in a notebook: one output that is updated in place, so that Spark's bar stays apart.
+
+    Args:
+        description: what is being done.
+        total: how much there is to do; None: unknown.
+    """
+
+    _WIDTH = 30
+    _SECONDS = 0.1
+
+    def __init__(self, description: str = "", total: int | None = None) -> None:
+        from IPython.display import display  # type: ignore[import-not-found]
+
+        self._lines: list[str] = []
+        self._fields: dict[str, Any] = {"description": description, "note": ""}
+        self.completed, self.total = 0.0, None if total is None else float(total)
+        self._shown = time.perf_counter()
+        self._handle = display(self._data(), raw=True, display_id=True)
+
+    def update(self, **fields: Any) -> None:
+        """Show another `completed`, `total`, `description` or `note`."""
+        self.completed = fields.pop("completed", self.completed)
+        self.total = fields.pop("total", self.total)
+        self._fields.update(fields)
+        if time.perf_counter() - self._shown >= self._SECONDS:  # a kernel needs time for each
+            self._show()
+
+    def reset(self, total: int, description: str, completed: int = 0) -> None:
+        """Begin something else, of which some is done."""
+        self.completed, self.total = float(completed), float(total)
+        self._fields = {"description": description, "note": ""}
+        self._show()
+
+    def write(self, text: str) -> None:
+        """A line above the bar."""
+        self._lines.append(text)
+        self._show()
+
+    def close(self) -> None:
+        """Show how it ended."""
+        self._show()
+
+    def _show(self) -> None:
+        self._shown = time.perf_counter()
+        self._handle.update(self._data(), raw=True)
+
+    def _data(self) -> dict[str, str]:
+        description, note = self._fields["description"], self._fields["note"]
+        bar = ""
+        if self.total:
+            done = round(self._WIDTH * min(self.completed / self.total, 1.0))
+            bar = (
+                f"{'━' * done}{' ' * (self._WIDTH - done)} {self.completed:,.0f}/{self.total:,.0f}"
+            )
+        status = "  ".join(part for part in (description, bar, note) if part)
+        return {"text/plain": "\n".join([*self._lines, status])}
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, whose outputs can be updated in place."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 class Lines:
@@ -100,7 +167,7 @@ class Lines:
 class RowProgress:
     """How far a stream of rows has come."""
 
-    def __init__(self, total: int | None, display: Bar | Lines) -> None:
+    def __init__(self, total: int | None, display: Bar | NotebookBar | Lines) -> None:
         self._total = total
         self._display = display
         self._start = time.perf_counter()
@@ -108,7 +175,7 @@ class RowProgress:
     def __call__(self, rows: int) -> None:
         """So many rows are done."""
         seconds = time.perf_counter() - self._start
-        if isinstance(self._display, Bar):
+        if isinstance(self._display, Bar | NotebookBar):
             note = f"{rows / max(seconds, 1e-9):,.0f} rows/s"
             self._display.update(completed=rows, note=note)
         elif self._display.due():
@@ -133,6 +200,8 @@ def describe_rows(rows: int, total: int | None, seconds: float) -> str:
 
 def row_progress(total: int | None) -> RowProgress:
     """The display of rows that suits where we are."""
+    if in_notebook():
+        return RowProgress(total, NotebookBar("rows", total))
     if sys.stderr.isatty():
         return RowProgress(total, Bar("rows", total, stderr=True))
     return RowProgress(total, Lines(_ROW_LINE_SECONDS))

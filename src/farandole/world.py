@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 LONGEST_WAIT = 24 * 3600.0
 """Seconds that workers wait for others that live, where some may have far more to do."""
@@ -18,6 +18,12 @@ class Link(Protocol):
 
     def tell(self, message: object) -> None:
         """Send one picklable message to the driver."""
+
+    def ask(self, message: object) -> Any:
+        """Send one, and wait for what the driver's handler returns for it.
+
+        Raises a `ConnectionError` if the driver can't be reached.
+        """
 
     def flush(self, timeout: float = 10.0) -> None:
         """Wait, so many seconds at most, until what was told has left this process."""
@@ -37,6 +43,10 @@ class SilentLink:
 
     def tell(self, message: object) -> None:
         """Drop the message."""
+
+    def ask(self, message: object) -> Any:
+        """Nobody can answer."""
+        raise ConnectionError("this worker has no driver")
 
     def flush(self, timeout: float = 10.0) -> None:
         """There is nothing to wait for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_early_stopping_stays_the_end(tmp_path: Path) -> None:
     options = {"epochs": 40, "patience": 1, "learning_rate": 0.3}
     first = train(tmp_path, **options)
     assert first.reason == "no better train_loss"
-    with pytest.warns(UserWarning, match="stays so, whatever epochs say now"):
+    with pytest.warns(UserWarning, match="stays so, with another value of epochs too"):
         again = train(tmp_path, **{**options, "epochs": 50})
     assert again.reason == first.reason
     assert weights(again) == weights(first)
@@ -86,7 +87,7 @@ def test_the_best_epochs_are_kept(tmp_path: Path) -> None:
     [
         ({"batch_size": 32}, "batch_size was 16, and is 32 now"),
         ({"optimizer": torch.optim.SGD}, "optimizer was 'adam', and is"),
-        ({"network": nn.Linear(3, 2)}, "of another network: '0.weight' had the shape"),
+        ({"network": nn.Linear(3, 2)}, "network had Sequential, and has Linear now"),
         ({"validation": 0.5}, "validation_fraction was None"),
         ({"loss": nn.CrossEntropyLoss(label_smoothing=0.1)}, "loss was 'cross_entropy'"),
         ({"data": flowers(63)}, "64 rows to train on .* and now 63"),
@@ -103,13 +104,24 @@ def test_another_training_is_refused(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.fault("a flipped bit in the newest checkpoint", "a warning; the one before is used")
-def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -> None:
+def flip(data: bytes) -> bytes:
+    return data[:-3] + bytes([data[-3] ^ 16]) + data[-2:]
+
+
+def truncate(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+@pytest.mark.parametrize("damage", [flip, truncate])
+@pytest.mark.fault(
+    "a damaged newest checkpoint: a flipped bit, or half of it", "a warning; the one before is used"
+)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
     train(tmp_path, checkpoint_steps=5)
     newest = tmp_path / "step-0000000012" / "state.safetensors"
-    data = bytearray(newest.read_bytes())
-    data[-3] ^= 16
-    newest.write_bytes(data)
+    newest.write_bytes(damage(newest.read_bytes()))
     seen: list[Event] = []
     with pytest.warns(UserWarning, match="step-0000000012 .* is damaged"):
         result = train(tmp_path, checkpoint_steps=5, observer=seen.append)
@@ -202,3 +214,52 @@ def test_frozen_layers_that_learn_later_go_on(tmp_path: Path) -> None:
     for epochs in (1, 2, 3, 5):
         result = train(tmp_path, **{**options, "epochs": max(epochs, 3)})
     assert weights(result) == weights(plain)
+
+
+def test_another_network_of_the_same_shapes_is_refused(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "label": [0.0, 1.0, 2.0, 3.0]})
+    options: dict[str, Any] = {"loss": "mse", "epochs": 2, "progress": False}
+    networks = [
+        nn.Sequential(nn.Linear(1, 4), activation, nn.Linear(4, 1))
+        for activation in (nn.ReLU(), nn.Tanh())
+    ]
+    farandole.train(networks[0], rows, checkpoint_dir=tmp_path, **options)
+    with pytest.raises(CheckpointError, match=r"network had 1: ReLU\(\), and has 1: Tanh\(\) now"):
+        farandole.train(networks[1], rows, checkpoint_dir=tmp_path, **options)
+
+
+def test_a_call_that_is_refused_leaves_the_directory_to_its_owner(tmp_path: Path) -> None:
+    train(tmp_path)
+    owner = (tmp_path / "run").read_text()
+    unfinished = tmp_path / ".step-0000000099.tmp-0123456789abcdef"
+    unfinished.mkdir()
+    with pytest.raises(CheckpointError, match=r"learning_rate was .*, and is 0\.5 now") as caught:
+        train(tmp_path, learning_rate=0.5)
+    assert not getattr(caught.value, "__notes__", [])
+    assert (tmp_path / "run").read_text() == owner
+    assert unfinished.exists()
+
+
+def test_what_was_finished_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(tmp_path)
+    train(tmp_path, progress=True)
+    said = capsys.readouterr().err
+    assert "finished already, with update" in said
+    assert "going on" not in said
+
+
+def test_the_users_home_is_meant_by_a_tilde(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert CheckpointDirectory("~/runs").url == str(tmp_path / "runs")
+
+
+def test_a_library_that_is_missing_is_no_bare_error() -> None:
+    with pytest.raises(CheckpointError, match="Hadoop's libhdfs"):
+        CheckpointDirectory("hdfs://cluster/runs").prepare()
+
+
+def test_a_misspelt_argument_of_train_gets_a_suggestion() -> None:
+    with pytest.raises(InputError, match="Did you mean 'checkpoint_dir'"):
+        train(None, checkpoints_dir="x")

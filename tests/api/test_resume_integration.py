@@ -129,6 +129,7 @@ def test_a_killed_fit_ends_as_if_nothing_had_happened(
     log = Log()
     through = train_through(a_fault(tmp_path), tmp_path, workers, log, strategy=strategy, **options)
     assert len(log.restarts) == 1
+    assert 0 < through.seconds["restarts"] < through.seconds["total"]
     assert log.resumed
     assert_equal_to_the_last_bit(plain, through)
     if "validation" not in options:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_spark_without_a_session_says_what_to_do(monkeypatch: pytest.MonkeyPatch
     from pyspark.sql import SparkSession
 
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr("farandole._spark._default_session", lambda: None)
+    monkeypatch.setattr("farandole._spark.sessions._default_session", lambda: None)
     with pytest.raises(InputError, match=r"getOrCreate\(\) first.*engine=.local"):
         resolve("spark")
 
@@ -95,3 +96,9 @@ def test_output_is_shown_with_its_rank(capsys: pytest.CaptureFixture[str]) -> No
     print_output(5, "an event of no interest")
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("[rank 3] one\n", "[rank 4] two\n")
+
+
+def test_by_default_there_are_as_many_workers_as_can_run_at_once() -> None:
+    engine = Recorder()
+    farandole.run(answer, engine=engine)
+    assert engine.workers == len(os.sched_getaffinity(0))

@@ -17,7 +17,8 @@ from torch import nn
 
 import farandole
 from farandole.api.run_many import Trials
-from farandole.api.trial_worker import Trial, fold_of
+from farandole.api.trial_worker import Trial
+from farandole.data import fold_of
 from farandole.errors import InputError, WorkerFailed
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def test_nobody_asks_in_vain_when_the_first_is_done() -> None:
 
 
 def nap(x: int) -> int:
-    time.sleep(0.7 + 1.5 * farandole.current_world().rank)
+    time.sleep(0.2 + 0.6 * farandole.current_world().rank)
     return x
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from tests.training import oracle
 from torch import nn
 
@@ -81,7 +82,7 @@ def with_value(column: str, value: Any, count: int = 2) -> pd.DataFrame:
         (TABLE, {"optimizer": torch.optim.LBFGS}, "LBFGS evaluates the same batch"),
         (TABLE, {"optimizer_options": {"momentun": 1}}, "takes no option 'momentun'"),
         (TABLE, {"loss": "crossentropy"}, "no loss 'crossentropy'. Did you mean 'cross_entropy'"),
-        (TABLE, {"metrics": ["f1"]}, "no metric 'f1'.*torchmetrics"),
+        (TABLE, {"metrics": ["f2"]}, "no metric 'f2'.*torchmetrics"),
         (TABLE, {"schedule": "cosinus"}, "schedule must be one of constant.*'cosinus'"),
         (TABLE, {"strategy": "ring!"}, "There is no strategy 'ring!'. Did you mean 'ring'"),
         (TABLE, {"precision": "float8"}, "precision must be 'float32' or 'bfloat16'"),
@@ -142,7 +143,7 @@ def test_a_plateau_may_be_watched_without_patience() -> None:
         (nn.Linear(5, 3), r"'features' with shape \(4,\) of float32"),
         (nn.Flatten(), "no parameters to train"),
         (nn.Linear(4, 3).requires_grad_(False), "all of them are frozen"),
-        ("a network", "network must be a torch.nn.Module. Received: str"),
+        ("a network", "network must be a torch.nn.Module, or a function .* Received: str"),
     ],
     ids=["size", "nothing", "frozen", "text"],
 )
@@ -299,3 +300,43 @@ def test_the_history_has_a_row_an_epoch() -> None:
         "seconds",
         "rows_per_second",
     ]
+
+
+def test_arrays_are_trained_on_as_the_table_of_the_same_rows() -> None:
+    x, y = load_digits(return_X_y=True)
+    network = nn.Sequential(nn.Linear(64, 10))
+    table = pd.DataFrame({"features": list(x), "target": y})
+    options: dict[str, Any] = {"epochs": 2, "batch_size": 64, "label": "target"}
+    expected = train(network, table, **options)
+    named = {"features": torch.from_numpy(x), "target": torch.from_numpy(y)}
+    for data in ((x, y), named):
+        found = train(network, data, **options)
+        assert found.steps.equals(expected.steps)
+        assert np.array_equal(found.predictor(x).raw, expected.predictor(table).raw)
+
+
+def test_arrays_of_several_axes_and_columns_by_name() -> None:
+    x, y = load_digits(return_X_y=True)
+    images, pixels = x.reshape(-1, 1, 8, 8).astype(np.float32), {"a": x[:, 10], "b": x[:, 20]}
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10))
+    result = train(network, (images, y), num_workers=2)
+    assert result.signature.shapes == ((1, 8, 8),)
+    assert result.predictor(images).prediction.shape == y.shape
+    joined = train(nn.Linear(2, 10), {**pixels, "label": y})
+    matrix = np.stack(list(pixels.values()), axis=1)
+    assert np.array_equal(joined.predictor(matrix).raw, joined.predictor(pixels).raw)
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ((np.zeros((3, 2)), np.zeros(2)), "as many rows: 'features' has 3, 'label' has 2"),
+        ((np.array(["a", "b"]), np.zeros(2)), "'features' must be an array of numbers.*<U1"),
+        (([[1.0], [2.0, 3.0]], [0, 1]), "'features' can't be read as an array"),
+        (np.float32(3), "data must be .*or arrays"),
+        ({}, "no array"),
+    ],
+)
+def test_arrays_that_are_no_table(data: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        train(nn.Linear(2, 2), data)

@@ -349,3 +349,38 @@ def test_weights_of_a_saved_model_are_in_the_folder_inside(tmp_path: Path) -> No
     found = load_weights(fresh, tmp_path / "model")
     for name, tensor in found.state_dict().items():
         assert torch.equal(tensor, saved_network.state_dict()[name])
+
+
+class Own(nn.Module):
+    """A class that no description in JSON knows, with a buffer and a norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(1, 4, 3)
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.relu(self.norm(self.conv(x[:, None]))).flatten(1))  # type: ignore[no-any-return]
+
+
+OWN = Signature(features=("x",), shapes=((4,),), dtypes=("float32",), head="softmax", outputs=3)
+
+
+def test_weights_of_a_loaded_class_of_ones_own_fit_that_class(tmp_path: Path) -> None:
+    own = Own().eval()
+    Artifact(own, OWN).save(tmp_path / "first")
+    loaded = Artifact.load(tmp_path / "first")
+    loaded.save(tmp_path / "again")  # and so do those of what was saved and loaded twice
+    x = torch.randn(5, 4)
+    for weights in (loaded, loaded.network, tmp_path / "again"):
+        assert torch.equal(load_weights(Own(), weights).eval()(x), own(x))
+
+
+def test_a_loaded_class_of_ones_own_can_be_exported_again(tmp_path: Path) -> None:
+    own = Own().eval()
+    Artifact(own, OWN).save(tmp_path / "net")
+    loaded, x = Artifact.load(tmp_path / "net").network, torch.randn(5, 4)
+    rows = ({0: torch.export.Dim("rows")},)  # as torch.onnx.export takes them
+    program = torch.export.export(loaded, (x[:2],), dynamic_shapes=rows)
+    assert torch.equal(program.module()(x), own(x))

@@ -1,14 +1,17 @@
-"""ONNX files whose weights lie in another file: beside it, and nowhere else."""
+"""ONNX files: written of a loaded network, and with weights beside them, and nowhere else."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper
+from torch import nn
 
+import farandole
 from farandole.artifact import load_network
 from farandole.errors import ArtifactError
 
@@ -50,3 +53,43 @@ def test_weights_elsewhere_are_refused(name: str, location: str, folder: Path) -
     file.write_bytes(product(location).SerializeToString())
     with pytest.raises(ArtifactError, match="ONNX"):
         load_network(file)
+
+
+class Filters(nn.Module):
+    """A class of one's own, with layers that behave otherwise in training, and two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.drop = nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4), nn.Dropout(0.5)
+        self.digit, self.size = nn.Linear(24, 3), nn.Linear(24, 1)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = self.drop(self.norm(self.conv(x.unsqueeze(1))).relu()).flatten(1)
+        return {"digit": self.digit(found), "size": self.size(found)}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's exporter meets its own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_loaded_network_of_ones_own_class_becomes_onnx(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(20, 8)).astype(np.float32)
+    rows = {"x": x, "digit": np.arange(20) % 3, "size": x[:, 0]}
+    result = farandole.train(
+        Filters(),
+        rows,
+        features="x",
+        label=["digit", "size"],
+        loss={"digit": "cross_entropy", "size": "mse"},
+        epochs=1,
+        progress=False,
+    )
+    result.save(tmp_path / "net")
+    loaded = farandole.load(tmp_path / "net").network
+    file = tmp_path / "net.onnx"
+    dynamic = ({0: torch.export.Dim("rows")},)
+    example = (torch.from_numpy(x[:3]),)
+    torch.onnx.export(loaded, example, file, dynamic_shapes=dynamic, verbose=False)
+    found = onnxruntime.InferenceSession(file).run(None, {"x": x})
+    expected = result.network(torch.from_numpy(x))
+    for one, name in zip(found, ("digit", "size"), strict=True):
+        np.testing.assert_allclose(one, expected[name].detach().numpy(), atol=1e-6)
+    assert np.array_equal(load_network(file).network(torch.from_numpy(x))[0].numpy(), found[0])

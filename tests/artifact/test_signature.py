@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from farandole.artifact import Signature
+from farandole.artifact import Head, Signature
 from farandole.artifact.signature import zero_column
+from farandole.errors import ArtifactError
 from farandole.ragged import Ragged
 
 
@@ -62,3 +63,32 @@ def test_an_example_of_given_sizes(rows: int) -> None:
     cube = zero_column((None, None, None), "int64", rows)
     assert isinstance(cube, Ragged)
     assert (len(cube), cube.axes) == (rows, 3)
+
+
+def test_signatures_of_before_there_were_heads() -> None:
+    """As folders hold them that were saved before a network could have several."""
+    old = {
+        "features": ["x"], "shapes": [[4]], "dtypes": ["float32"], "head": "softmax",
+        "outputs": 3, "labels": ["y"], "stacked": False, "floated": False,
+        "floating": "float32", "thresholds": [],
+    }  # fmt: skip
+    found = Signature.from_json(old)
+    assert found.heads == ()
+    assert found.all_heads == (Head(kind="softmax", outputs=3),)
+    assert found.num_classes == 3
+
+
+def test_heads_as_json_and_back() -> None:
+    heads = (
+        Head(name="digit", output="digit", kind="softmax", outputs=10),
+        Head(name="tags", output="tags", kind="softmax", outputs=2, positions=(None,)),
+    )
+    plain = Signature(
+        features=("x",), shapes=((4,),), dtypes=("float32",), head="identity", outputs=1
+    )
+    made = plain.with_heads(heads)
+    document = json.loads(json.dumps(made.to_json()))
+    assert Signature.from_json(document) == made
+    document["heads"][0]["kind"] = "import os"
+    with pytest.raises(ArtifactError, match="heads can't be"):
+        Signature.from_json(document)

@@ -195,3 +195,19 @@ def test_options_are_read_as_the_recipe_has_them() -> None:
     assert {name: found[name] for name in found if name in RECIPE_DOCS} == wanted
     alone = parser.parse_args([*line.split()[:6], "--freeze", "all but head"])
     assert alone.freeze == "all but head"
+
+
+def test_options_of_heads() -> None:
+    _, parser = find_command("train")
+    line = (
+        "--network x --data x --output x --loss digit=cross_entropy,size=mse --no-label "
+        "--loss-weights size=0.1 --task digit=classification --loss-scope batch"
+    )
+    read = vars(parser.parse_args(line.split()))
+    assert read["loss"] == {"digit": "cross_entropy", "size": "mse"}
+    assert read["loss_weights"] == {"size": 0.1}
+    assert read["task"] == {"digit": "classification"}
+    assert (read["loss_scope"], read["label"]) == ("batch", None)
+    one = "--network x --data x --output x --loss mse --task regression"
+    read = vars(parser.parse_args(one.split()))
+    assert (read["loss"], read["task"]) == ("mse", "regression")

@@ -235,3 +235,20 @@ def test_what_numpy_has_no_type_for_is_kept_in_single_precision() -> None:
     shard = write_shard([batch(x=[1 / 3])], ("x",), Storage("bfloat16"))
     assert shard.columns["x"].numpy()[0] == np.float32(1 / 3)
     shard.close()
+
+
+def test_columns_that_stand_side_by_side_are_taken_together() -> None:
+    numbers = np.arange(40.0).reshape(10, 4)
+    batch = pa.RecordBatch.from_pydict(
+        {**{name: numbers[:, i] for i, name in enumerate("abcd")}, "n": range(10), KEY: range(10)}
+    )
+    shard = write_shard([batch], ("a", "b", "c", "d", "n"), Storage())
+    rows = torch.tensor([7, 2])
+    for names in (("a", "b", "c", "d"), ("b", "c")):
+        joined = shard.take_joined(names, rows)
+        assert joined is not None
+        assert joined.is_contiguous()
+        assert joined.tolist() == numbers[[7, 2]][:, ["abcd".index(n) for n in names]].tolist()
+    for names in (("a", "c"), ("b", "a"), ("d", "n"), ("n",)):
+        assert shard.take_joined(names, rows) is None
+    shard.close()

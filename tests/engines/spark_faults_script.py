@@ -160,14 +160,6 @@ def estimator() -> Any:
     return TorchEstimator(network=torch.nn.Linear(1, 1), loss="mse", featuresCol="x")
 
 
-def dynamic_allocation() -> dict[str, Any]:
-    global spark
-    spark.stop()
-    settings = {"enabled": "true", "shuffleTracking.enabled": "true"}
-    spark = cluster.session({f"spark.dynamicAllocation.{k}": v for k, v in settings.items()})
-    return seen(lambda: fit(torch.nn.Linear(1, 1), 1))
-
-
 SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
     "executor killed": lambda: failed_fit("executor", kill_executor),
     "host killed": lambda: failed_fit("host", kill_host),
@@ -176,9 +168,8 @@ SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
     "executor stopped": lambda: failed_fit("stopped", stop_executor),
     "job cancelled": lambda: failed_fit("cancel", cancel),
     "session stopped": stopped_session,
-    "dynamic allocation": dynamic_allocation,
 }
-LAST = {"session stopped", "dynamic allocation"}
+LAST = {"session stopped"}
 """After these there is no session to go on with."""
 
 found: dict[str, Any] = {}

@@ -55,11 +55,11 @@ class Reception:
 
 @pytest.fixture
 def reception() -> Iterator[Reception]:
-    threads = threading.active_count()
+    threads = set(threading.enumerate())
     found = Reception()
     yield found
     found.close()
-    assert threading.active_count() == threads
+    assert set(threading.enumerate()) <= threads
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 60) -> bool:

@@ -6,12 +6,16 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from typing import Any
 
+import numpy as np
 import pytest
 
 from farandole.engines.channel import Channel, connect
 from farandole.engines.driver_link import Address, DriverEndpoint, DriverLink
 from farandole.engines.output import Output
+from farandole.engines.pickled import Pickled
+from farandole.errors import InputError
 
 LOOPBACK = "127.0.0.1"
 
@@ -78,9 +82,28 @@ def test_nothing_stays_open() -> None:
         link = DriverLink(0, endpoint.address)
         link.tell("hello")
         link.close()
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((endpoint.address.host, endpoint.address.port), 1)
+
+
+def test_a_question_is_answered_whatever_happens() -> None:
+    def answer(rank: int, message: Any) -> Any:
+        return Unpicklable() if message == "unpicklable" else (rank, message)
+
+    with DriverEndpoint(LOOPBACK, answer) as endpoint:
+        link = DriverLink(3, endpoint.address)
+        assert link.ask("hello") == (3, "hello")
+        assert link.ask("unpicklable") is None
+        assert isinstance(endpoint.error, InputError)
+        with pytest.raises(ConnectionError):
+            link.ask(Unpicklable())
+        assert link.ask("again") == (3, "again")
+        link.close()
+    nobody = DriverLink(0, None)
+    with pytest.raises(ConnectionError, match="can't be reached"):
+        nobody.ask("hello")
+    nobody.close()
 
 
 def test_a_message_that_does_not_pickle_costs_only_itself() -> None:
@@ -195,3 +218,38 @@ def test_after_closing_nothing_piles_up() -> None:
         link.close()
         link.tell("too late")
         assert link._queue.empty()
+
+
+@pytest.mark.parametrize("encrypt", [False, True])
+def test_what_is_large_goes_both_ways_in_parts(encrypt: bool) -> None:
+    weights = np.arange(5_000_000, dtype=np.int64)  # 40 MB: three parts
+    task = Pickled.of({"weights": weights})
+    with DriverEndpoint(LOOPBACK, Heard(), encrypt=encrypt, task=task) as endpoint:
+        link = DriverLink(1, endpoint.address)
+        fetched = link.fetch_task()
+        assert fetched is not None
+        received = fetched.load()["weights"]
+        assert np.array_equal(received, weights)
+        received += 1  # its memory is the worker's own
+        assert link.deliver(Pickled.of(received))
+        home = endpoint.payload_of(1)
+        assert home is not None
+        assert np.array_equal(home.load(), weights + 1)
+        assert endpoint.payload_of(0) is None
+        link.close()
+
+
+def test_what_is_large_waits_for_no_driver_that_can_not_be_reached() -> None:
+    link = DriverLink(0, Address(LOOPBACK, closed_port(), b"16 bytes or more!"))
+    assert link.fetch_task() is None
+    assert not link.deliver(Pickled.of("weights"))
+    link.close()
+
+
+def test_what_is_large_waits_for_no_driver_that_has_gone() -> None:
+    with DriverEndpoint(LOOPBACK, Heard()) as endpoint:
+        link = DriverLink(0, endpoint.address)
+        assert eventually(lambda: endpoint.connected == 1)
+    assert link.fetch_task() is None
+    assert not link.deliver(Pickled.of("weights"))
+    link.close()

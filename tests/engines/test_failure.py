@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from farandole.engines.failure import Failure, first_cause, without_failures
 from farandole.errors import (
@@ -220,3 +222,31 @@ def test_the_first_cause_is_the_first_that_is_no_lost_peer() -> None:
     )
     assert first_cause([lost, cause, later]) is cause
     assert first_cause([lost]) is lost
+
+
+class Brittle(nn.Module):
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows.reshape(7)
+
+
+def frames_of(network: nn.Module) -> list[str]:
+    """The frames that are told of an error in a network, but for the call from here."""
+    with pytest.raises(RuntimeError) as caught:
+        network(torch.zeros(2, 3))
+    here = caught.value.__traceback__
+    assert here is not None
+    error = caught.value.with_traceback(here.tb_next)
+    text = Failure.of(0, error).traceback
+    return [line for line in text.splitlines() if line.startswith("  File ")]
+
+
+def test_a_traceback_begins_with_the_users_own_frames() -> None:
+    (frame,) = frames_of(nn.Sequential(Brittle()))
+    assert "in forward" in frame
+    assert Path(__file__).name in frame
+
+
+def test_without_a_frame_of_the_users_all_of_them_are_shown() -> None:
+    frames = frames_of(nn.Linear(4, 1))
+    assert len(frames) > 1
+    assert "linear.py" in frames[-1]

@@ -331,7 +331,7 @@ def test_many_runs_leave_nothing(server: psutil.Process) -> None:
 
     run(die, 0)
     before, memory = sizes(), server.memory_info().rss
-    for number in range(30):
+    for number in range(12):
         if number % 10 in {1, 2}:
             with pytest.raises(WorkerFailed):
                 run(die, number)

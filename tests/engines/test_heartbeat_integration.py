@@ -17,7 +17,7 @@ import pytest
 from tests.engines.traces import eventually
 
 import farandole
-from farandole.engines import LocalEngine, Task
+from farandole.engines import LocalEngine, Task, heartbeat_sender
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.errors import WorkerLost
 from farandole.testing.engine_contract import Heard
@@ -127,6 +127,40 @@ def test_a_worker_ends_with_its_driver_where_that_was_asked_for(start: Start) ->
         other, _ = start(monitor, "time.sleep(300)")
     assert worker.wait(60) == -signal.SIGKILL
     assert other.poll() is None
+
+
+WRITES_SLOWLY = """if True:
+    import os, signal, sys, time
+    def write(*_):
+        os.write(int(sys.argv[1]), b"Current thread\\n")
+        time.sleep(0.3)
+        os.write(int(sys.argv[1]), b"  in locked\\n")
+    signal.signal(int(sys.argv[2]), write)
+    print("ready", flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+def test_a_worker_is_not_stopped_before_it_has_said_where_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heartbeat_sender, "_DUMP_SECONDS", 60.0)
+    ours, theirs = os.pipe()
+    numbers = [str(theirs), str(heartbeat_sender.dump_signal())]
+    command = [sys.executable, "-I", "-S", "-c", WRITES_SLOWLY, *numbers]
+    with subprocess.Popen(command, pass_fds=[theirs], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        sender = heartbeat_sender.Sender(
+            b"", (LOOPBACK, 1), rank=0, pid=worker.pid, seconds=60.0, dump=ours,
+            ends_with_driver=False,
+        )  # fmt: skip
+        assert sender._dumped_stack() == b"Current thread\n  in locked\n"
+        assert eventually(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED)
+        worker.kill()
+    os.close(ours)
+    os.close(theirs)
 
 
 @pytest.mark.exhaustive

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from py4j.protocol import Py4JError
 
@@ -240,3 +242,47 @@ def test_a_worker_that_the_heartbeats_miss_is_told_with_its_host() -> None:
 def test_an_error_in_python_words_stays_what_it_is() -> None:
     error = ValueError("of the user")
     assert translated(error, [], PLACES, b"secret") is error
+
+
+AGAIN = (
+    TOP + "Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in "
+    "stage 3.0 failed 4 times, most recent failure: Lost task 1.3 in stage 3.0 (TID 9) (10.0.0.1 "
+    "executor 8): org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+    "farandole.errors.LaunchError: rank 1 was started again by Spark: it has joined this run once."
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (LOST.format("Command exited with code 137"), "executor 8 on 10.0.0.1 ended .*code 137"),
+        (SEGFAULT, "crashed .*Segmentation fault.*network.py:28"),
+        (None, "Spark ran its task again"),
+    ],
+)
+def test_what_failed_first_counts_where_spark_runs_tasks_again(
+    first: str | None, words: str
+) -> None:
+    told = None if first is None else f"Task of rank 1: {first}"
+    error = translated(Py4JError(AGAIN), [], PLACES, b"secret", first=told)
+    assert isinstance(error, WorkerLost)
+    assert error.rank == 1
+    assert re.search(words, str(error))
+    silent = WorkerLost(1, "it doesn't answer.")
+    heard = translated(silent, [], PLACES, b"secret", lost=silent, first=told)
+    assert re.search(words if told else "it doesn't answer", str(heard))
+
+
+def test_a_failure_before_the_workers_is_nobodys() -> None:
+    """A stage that makes their rows has tasks too, whose numbers are no ranks."""
+    text = AGAIN.partition(" org.apache.spark.api.python")[0] + " java.io.IOException: No room"
+    error = told(text)
+    assert isinstance(error, LaunchError)
+    assert "No room" in str(error)
+
+
+def test_workers_with_another_farandole_are_told_apart() -> None:
+    words = "AttributeError: Can't get attribute 'run_spark_task' on <module 'farandole.engines' >"
+    error = told(BARRIER.format(UNPICKLED.rpartition("ModuleNotFound")[0] + words))
+    assert isinstance(error, LaunchError)
+    assert "a farandole of another version" in str(error)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.clusters import in_a_process
+from tests.clusters import in_a_process, python_daemon
 
 import farandole
 from farandole.errors import LaunchError
@@ -55,7 +55,7 @@ def lost(seen: dict[str, Any]) -> str:
 )
 def test_faults_of_a_cluster(tmp_path: Path) -> None:
     names = ["executor killed", "python crashed", "job cancelled"]
-    found = drive(tmp_path, *names, "session stopped", "dynamic allocation")
+    found = drive(tmp_path, *names, "session stopped")
     assert "Command exited with code 137" in lost(found["executor killed"])
     crashed = lost(found["python crashed"])
     assert "crashed (Segmentation fault)" in crashed
@@ -65,9 +65,6 @@ def test_faults_of_a_cluster(tmp_path: Path) -> None:
     assert (cancelled["error"], cancelled["again"] > 0) == ("JobCancelled", True)
     assert "cancellation of all jobs" in cancelled["text"]
     check_stopped_session(found["session stopped"])
-    refused = found["dynamic allocation"]
-    assert refused["error"] == "LaunchError"
-    assert "spark.dynamicAllocation.enabled=false" in refused["text"]
 
 
 def check_stopped_session(seen: dict[str, Any]) -> None:
@@ -112,26 +109,10 @@ def test_workers_without_a_package(
     package: str,
 ) -> None:
     hide(package)
-    settings: Any = spark.sparkContext._jsc.sc().conf()  # the one that its only executor reads
-    settings.set("spark.python.daemon.module", daemon)
-    try:
-        with pytest.raises(LaunchError, match=f"workers has no {package}. Install it") as caught:
-            farandole.run(os.getpid, num_workers=2, engine="spark")
-    finally:
-        settings.set("spark.python.daemon.module", "farandole.daemon")
+    with (
+        python_daemon(spark, daemon),
+        pytest.raises(LaunchError, match=f"workers has no {package}. Install it") as caught,
+    ):
+        farandole.run(os.getpid, num_workers=2, engine="spark")
     assert len(str(caught.value)) < 600
     assert "org.apache" not in str(caught.value)
-
-
-@pytest.fixture
-def hide(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], None]:
-    """Make a package missing for the Python workers that start from now on."""
-
-    def hidden(package: str) -> None:
-        missing = f"ModuleNotFoundError(\"No module named '{package}'\", name='{package}')"
-        (tmp_path / f"{package}.py").write_text(f"raise {missing}")
-        monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
-
-    return hidden

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,10 +21,11 @@ from tests.engines import traces
 
 import farandole
 from farandole.engines import SparkEngine, Task, resolve
+from farandole.engines import spark as spark_engine
 from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.encryption import Credentials
 from farandole.engines.failure import Failure
-from farandole.errors import InputError, NotEnoughSlots, WorkerFailed, WorkerLost
+from farandole.errors import InputError, LaunchError, NotEnoughSlots, WorkerFailed, WorkerLost
 from farandole.testing import engine_contract as contract
 from farandole.world import World
 
@@ -113,7 +114,7 @@ def test_a_worker_sees_sigterm_and_its_process_is_used_again(spark: SparkSession
 @pytest.fixture
 def _unreachable_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(
-        engine: SparkEngine, handler: Callable[[int, object], None], encrypt: bool
+        engine: SparkEngine, handler: Callable[[int, object], None], encrypt: bool, task: object
     ) -> DriverEndpoint:
         endpoint = DriverEndpoint("127.0.0.1", handler)
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -166,6 +167,39 @@ def test_a_driver_out_of_reach_gets_the_error_all_the_same(spark: SparkSession) 
     assert isinstance(caught.value.__cause__, KeyError)
     assert caught.value.__cause__.args == ("missing",)
     assert "in missing" in caught.value.traceback
+
+
+@pytest.mark.usefixtures("_unreachable_driver")
+def test_a_driver_out_of_reach_gets_large_results_through_spark(spark: SparkSession) -> None:
+    (result,) = farandole.run(lambda: np.arange(400_000), num_workers=1)  # 3.2 MB
+    assert np.array_equal(result, np.arange(400_000))
+
+
+@pytest.mark.usefixtures("_unreachable_driver")
+def test_a_task_too_large_for_sparks_query_is_refused_if_the_driver_is_out_of_reach(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farandole.engines.spark._MOST_IN_QUERY", 1000)
+    with pytest.raises(LaunchError, match=r"can't reach the driver at 127\.0\.0\.1:\d+.*too large"):
+        farandole.run(len, (np.zeros(1000),), num_workers=2)
+
+
+def test_what_is_large_goes_over_the_link_and_not_through_spark(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    assembled = spark_engine._assembled
+
+    def measured(table: pa.Table, *rest: Any) -> Any:
+        sizes.append(table.nbytes)
+        return assembled(table, *rest)
+
+    monkeypatch.setattr(spark_engine, "_assembled", measured)
+    monkeypatch.setattr(spark_engine, "_MOST_IN_QUERY", 1000)
+    weights = np.arange(4_000_000)  # 32 MB, and back again
+    results = farandole.run(lambda x: x * 2, (weights,), num_workers=2)
+    assert all(np.array_equal(result, weights * 2) for result in results)
+    assert sizes[0] < 1000
 
 
 def test_what_spark_shows_of_an_error_is_for_people(
@@ -225,13 +259,13 @@ def test_a_killed_worker_is_named_and_not_the_peer_that_lost_it(spark: SparkSess
 def meet(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     from pyspark import BarrierTaskContext
 
-    from farandole.engines.spark_task import BarrierRendezvous
+    from farandole.engines.spark_task import GatheredRendezvous
 
     context = BarrierTaskContext.get()
+    rank = context.partitionId()
     list(batches)
-    with BarrierRendezvous(context, "127.0.0.1", 30) as rendezvous:
+    with GatheredRendezvous(context.allGather, rank, "127.0.0.1", 30) as rendezvous:
         store = rendezvous.open_store(Credentials(b"known to both of them"), print)
-        rank = context.partitionId()
         store.set(f"here/{rank}", str(rank))
         other = int(store.get(f"here/{1 - rank}"))
         addresses = " ".join(rendezvous.addresses())

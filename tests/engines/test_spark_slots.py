@@ -30,7 +30,7 @@ class Cluster:
     def _sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def _slots(self, session: object, *, fresh: bool = False) -> int:
+    def _slots(self, session: object, *, fresh: bool = False, profile: object = None) -> int:
         return max((time, slots) for time, slots in self.changes.items() if time <= self.now)[1]
 
 

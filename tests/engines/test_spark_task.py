@@ -29,3 +29,8 @@ def test_else_the_one_that_leads_to_the_driver(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(spark_task, "interface_of", lambda host: None)
     assert own_address("203.0.113.9", "127.0.0.1") == "127.0.0.1"
     assert own_address("203.0.113.9", "no-such-host.invalid") == "203.0.113.9"
+
+
+def test_without_the_drivers_view_the_way_to_the_driver_tells() -> None:
+    assert own_address(None, "127.0.0.1") == "127.0.0.1"
+    assert own_address(None, "no-such-host.invalid") == "127.0.0.1"

@@ -1,6 +1,8 @@
 """A driver to be killed: trains with checkpoints in a folder, and writes the weights there.
 
 python -m tests.faults.driver_script FOLDER [SECONDS_A_PASS]
+
+A file FOLDER/fault is what happens to a worker, once: its text is the kind.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from tests.faults.ledger import Ledger, network, table
+from tests.faults.ledger import Fault, Ledger, network, table
 
 import farandole
 from farandole.engines import LocalEngine
-from farandole.training import TrainingResumed
+from farandole.training import TrainingResumed, WorkersRestarted
 
 
 class Slow(Ledger):
@@ -28,14 +30,19 @@ class Slow(Ledger):
         return super().forward(rows)
 
 
-def main(folder: Path, seconds: float = 0.0) -> None:
+def main(folder: Path, seconds: float = 0.0) -> str:
+    """Train, or go on with it, and give the reason why it ended."""
     net = network(folder / "ledger")
-    net[0] = slow = Slow(folder / "ledger")
+    marker = folder / "fault"
+    fault = Fault(str(marker), 8, marker.read_text()) if marker.exists() else None
+    net[0] = slow = Slow(folder / "ledger", fault)
     slow.seconds = seconds
 
     def note(event: object) -> None:
         if isinstance(event, TrainingResumed):
             (folder / "resumed").write_text(str(event.update))
+        if isinstance(event, WorkersRestarted):
+            (folder / "restarted").write_text(event.reason)
 
     result = farandole.train(
         net,
@@ -51,8 +58,8 @@ def main(folder: Path, seconds: float = 0.0) -> None:
         observer=note,
     )
     save_file(result.network.state_dict(), folder / "weights.safetensors")
-    print(result.reason)
+    return result.reason
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(float, sys.argv[2:]))
+    print(main(Path(sys.argv[1]), *map(float, sys.argv[2:])))

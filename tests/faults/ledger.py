@@ -66,6 +66,10 @@ class Fault:
                 ctypes.PyDLL(None).sleep(3600)
             case "memory":
                 raise MemoryError
+            case "grow":
+                blocks = []
+                while True:
+                    blocks.append(b"x" * 50_000_000)
             case other:
                 raise AssertionError(other)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,31 +32,52 @@ def rows_of(reports: Iterable[pytest.TestReport]) -> list[dict[str, Any]]:
     for report in reports:
         properties = dict(report.user_properties)
         if report.when == "call" and "kind" in properties:
-            found.append({**properties, "passed": report.passed, "test": report.nodeid})
-    return sorted(found, key=lambda row: (row["kind"] != "fault", row["test"]))
+            today = date.today().isoformat()
+            result = {"passed": report.passed, "test": report.nodeid, "date": today}
+            found.append({**properties, **result})
+    return sorted(found, key=_order)
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """The tables as a page of the docs."""
+    """The tables as a page of the docs; tests that say the same make one row."""
     parts = ["# Every fault and attack that was tried\n"]
     titles = {"fault": "Faults", "attack": "Attacks"}
     for kind in KINDS:
         chosen = [row for row in rows if row["kind"] == kind]
         columns = COLUMNS if kind == "fault" else COLUMNS[:2]
         lines = [" | ".join(columns), "|".join("---" for _ in columns)]
-        lines += [" | ".join(_cell(row, column) for column in columns) for row in chosen]
+        cells = Counter(tuple(_cell(row, column) for column in columns) for row in chosen)
+        lines += [" | ".join((_times(what, n), *others)) for (what, *others), n in cells.items()]
         parts.append(f"## {titles[kind]}\n\n" + "\n".join(f"| {line} |" for line in lines) + "\n")
     failed = [row["test"] for row in rows if not row["passed"]]
     passed = f"{len(rows) - len(failed)} of {len(rows)} ended as they should."
     parts.append("\n".join([passed, *(f"- not so: `{test}`" for test in failed)]))
-    return "\n".join(parts) + "\n\n*Made by `make faults`.*\n"
+    dates = [row["date"] for row in rows]
+    when = f"The last run of each, from {min(dates)} to {max(dates)}." if dates else ""
+    return "\n".join(parts) + f"\n\n*Made by `make faults`. {when}*\n"
 
 
-def write(rows: list[dict[str, Any]], root: Path) -> None:
-    """Keep the figures as JSON, and the page."""
+def write(rows: list[dict[str, Any]], root: Path) -> str:
+    """Keep the figures as JSON, and the page, which is returned.
+
+    What other tests gave in an earlier run stays.
+    """
     figures = root / "benchmarks" / "results" / "faults.json"
-    figures.write_text(json.dumps(rows, indent=1) + "\n")
-    (root / "docs" / "benchmarks" / "faults.md").write_text(page(rows))
+    earlier = json.loads(figures.read_text()) if figures.exists() else []
+    known = {row["test"]: row for row in (*earlier, *rows)}
+    merged = sorted(known.values(), key=_order)
+    figures.write_text(json.dumps(merged, indent=1) + "\n")
+    text = page(merged)
+    (root / "docs" / "benchmarks" / "faults.md").write_text(text)
+    return text
+
+
+def _order(row: dict[str, Any]) -> tuple[bool, str]:
+    return row["kind"] != "fault", row["test"]
+
+
+def _times(what: str, count: int) -> str:
+    return what if count == 1 else f"{what} ({count} cases)"
 
 
 def _cell(row: dict[str, Any], column: str) -> str:

@@ -41,7 +41,7 @@ def train(folder: Path | None) -> TrainingResult:
 
 @pytest.mark.fault("a full disk, while a checkpoint is written", "a warning; training goes on")
 def test_a_checkpoint_that_does_not_fit_costs_a_warning(small_disk: Path) -> None:
-    with pytest.warns(UserWarning, match="could not be written, and training went on") as caught:
+    with pytest.warns(UserWarning, match="could not be written, and training goes on") as caught:
         result = train(small_disk / "checkpoints")
     assert "No space left on device" in str(caught[0].message)
     undisturbed = train(None)

@@ -14,6 +14,7 @@ SCRIPT = Path(__file__).with_name("spark_script.py")
 Record = Callable[[str, object], None]
 
 
+@pytest.mark.exhaustive  # a cluster, for minutes
 @pytest.mark.fault("SIGKILL of an executor's JVM")
 def test_an_executor_is_killed(tmp_path: Path, record_property: Record) -> None:
     found, _ = in_a_process(SCRIPT, str(tmp_path), "executor killed", folder=tmp_path, seconds=300)

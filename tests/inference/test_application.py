@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ import torch
 from torch import nn
 
 from farandole.artifact import Signature
+from farandole.errors import InputError
 from farandole.inference import packed_predictor as packing
 from farandole.inference.answer import Answer
 from farandole.inference.application import PackedApplication
@@ -62,3 +65,10 @@ def test_answers_are_those_of_the_network() -> None:
     raw = np.stack(found.field("raw").to_pylist())
     np.testing.assert_allclose(raw, scores, atol=1e-6)
     np.testing.assert_array_equal(found.field("prediction").to_numpy(), scores.argmax(1))
+
+
+def test_a_packed_application_knows_what_it_is_to_compute_on() -> None:
+    packed = PackedApplication.of(nn.Linear(2, 1), device="cpu")
+    assert pickle.loads(pickle.dumps(packed)).device == "cpu"
+    with pytest.raises(InputError, match="device='gpu'"):
+        PackedApplication.of(nn.Linear(2, 1), device="gpu")

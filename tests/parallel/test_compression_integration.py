@@ -105,7 +105,7 @@ def _worker() -> dict[str, Any]:
     _check_few_rows(world)
     everything = [PowerSGD(start=1000), TopK(share=1.0)]  # nothing is lost: exact after all
     exact = [check_training(AllReduce(compression=one), cases=SOME) for one in everything]
-    # Each step to three digits; twenty of them.
+    # Each step to three digits; a dozen of them.
     check_training(AllReduce(compression="fp16"), cases=CASES[:1], rtol=0.02, atol=1e-3)
     check_training(AllReduce(compression="bf16"), cases=CASES[:1], rtol=0.1, atol=1e-2)
     chosen = [*NAMES, PowerSGD(rank=2, start=0), TopK(share=0.05)]

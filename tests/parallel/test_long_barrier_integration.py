@@ -14,6 +14,7 @@ pytestmark = pytest.mark.integration
 
 def meet_late() -> tuple[float, float]:
     world = farandole.current_world()
+    dist.barrier()  # so that both begin at the same time
     if world.rank == 1:
         time.sleep(2.5 * world.timeout)
     start = time.monotonic()

@@ -5,6 +5,7 @@ import json
 import pytest
 from torch import nn
 
+import farandole.parallel
 from farandole.errors import InputError
 from farandole.parallel import (
     AllReduce,
@@ -21,7 +22,8 @@ from farandole.parallel import (
     TopK,
     resolve,
 )
-from farandole.parallel.registry import build, describe
+from farandole.parallel.registry import _ELSEWHERE, build, describe, equivalent
+from farandole.parallel.registry import STRATEGIES as NAMES
 
 STRATEGIES: list[Strategy] = [
     AllReduce(),
@@ -61,6 +63,15 @@ def test_what_is_not_ours_is_left_alone() -> None:
     [
         ("parameter_server", "There is no strategy 'parameter_server'. Did you mean 'parameter-s"),
         ("magic", "There are auto, allreduce, ring"),
+        ("ddp", "There is no strategy 'ddp'. Did you mean 'allreduce'\\?"),
+        ("DDP_spawn", "Did you mean 'allreduce'"),
+        ("horovod", "Did you mean 'allreduce'"),
+        ("fsdp", "Did you mean 'sharded'"),
+        ("deepspeed", "Did you mean 'sharded'"),
+        ("zero", "Did you mean 'sharded'"),
+        ("zero_2", r"Did you mean farandole.parallel.Sharded\(stage=2\)"),
+        ("deepspeed_stage_1", r"Sharded\(stage=1\)"),
+        ("gpipe", "Did you mean 'pipeline'"),
         (None, "strategy must be a name.*Received: strategy=None"),
         (3, "Received: strategy=3"),
         (Pipeline, "such as Sharded"),
@@ -70,3 +81,13 @@ def test_what_is_not_ours_is_left_alone() -> None:
 def test_what_is_no_strategy(wrong: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         resolve(wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_proposed_can_be_had() -> None:
+    """Each proposal is a name, or an expression that makes a strategy."""
+    for names in _ELSEWHERE.values():
+        for name in names:
+            assert name not in NAMES
+            proposed = equivalent(name).removeprefix("Did you mean ").removesuffix("?")
+            made = eval(proposed, {"farandole": farandole, "Sharded": Sharded})  # our own table
+            assert resolve(made).name in NAMES

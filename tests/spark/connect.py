@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.classification import LogisticRegression
+from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.feature import StandardScaler
 from pyspark.ml.functions import array_to_vector
-from pyspark.sql import SparkSession
+from pyspark.ml.tuning import ParamGridBuilder
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from tests.spark.samples import frame, small_network
 
 from farandole.errors import InputError, NotEnoughSlots
-from farandole.spark import Featurizer, TorchEstimator, TorchModel, read_images
+from farandole.spark import (
+    Featurizer,
+    TorchEstimator,
+    TorchModel,
+    Tuner,
+    TunerModel,
+    read_images,
+)
 from farandole.spark.classification import (
     MultilayerPerceptronClassificationModel,
     MultilayerPerceptronClassifier,
@@ -27,6 +39,28 @@ def refused(estimator: TorchEstimator, data: object, kind: type[Exception]) -> s
     except kind as error:
         return str(error)
     raise AssertionError("This should have been refused.")
+
+
+def tuned(data: DataFrame, folder: Path) -> dict[str, list[float]]:
+    """What a Tuner finds, with an evaluator and with the history of a network."""
+    vectors = data.withColumn("features", array_to_vector("features"))
+    vectors = vectors.withColumn("fold", F.pmod("id", F.lit(2)).cast("int")).coalesce(1)
+    regression = LogisticRegression(maxIter=3)
+    grid = ParamGridBuilder().addGrid(regression.regParam, [0.5, 0.01]).build()
+    accuracy = MulticlassClassificationEvaluator(metricName="accuracy")
+    folds: Any = {"numFolds": 2, "foldCol": "fold", "progress": False}
+    tuner = Tuner(estimator=regression, estimatorParamMaps=grid, evaluator=accuracy, **folds)
+    spark = tuner.fit(vectors)
+    spark.save(str(folder / "tuner"))
+    loaded = TunerModel.load(str(folder / "tuner"))
+    assert loaded.avgMetrics == spark.avgMetrics
+    assert loaded.transform(vectors).count() == vectors.count()
+    estimator = TorchEstimator(network=small_network(), epochs=2, seed=7, progress=False)
+    space = {"learningRate": [0.05, 0.001]}
+    metric: Any = {"metric": "validation_loss", "sampler": "grid"}
+    torch = Tuner(estimator=estimator, space=space, **metric, **folds).fit(vectors)
+    assert "prediction" in torch.transform(vectors).columns
+    return {"spark": spark.avgMetrics, "torch": torch.avgMetrics}
 
 
 def estimate(spark: SparkSession, folder: Path) -> None:
@@ -79,6 +113,7 @@ def estimate(spark: SparkSession, folder: Path) -> None:
     photos = read_images(spark, str(folder / "photos")).orderBy("path").collect()
     found["photos"] = [(row.error, row.image and row.image.height) for row in photos]
 
+    found["tuned"] = tuned(data, folder)
     many = estimator.copy({estimator.numWorkers: 3})
     found["slots"] = refused(many, data, NotEnoughSlots)
     found["label"] = refused(estimator, data.withColumn("label", data.label + 1), InputError)

@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
         .getOrCreate()
     )
     data = frame(spark, 500)
-    given: dict[str, Any] = {"network": small_network(), "batchSize": 8, "numWorkers": 2}
+    given: dict[str, Any] = {"network": small_network(), "batchSize": 32, "numWorkers": 2}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = TorchEstimator(**given, epochs=EPOCHS, observer=announce, progress=False).fit(data)

@@ -11,7 +11,7 @@ from pyspark.ml import classification as theirs
 from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, StructField, StructType
-from tests.spark.perceptrons import Sample, fit, frame, sample, standardised
+from tests.spark.perceptrons import Sample, fit, frame, standardised
 
 from farandole.errors import InputError
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture(scope="module")
-def known(spark: SparkSession) -> Sample:
-    return sample(spark)
 
 
 @pytest.fixture(scope="module")

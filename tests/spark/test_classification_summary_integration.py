@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyspark.sql import functions as F
 from sklearn import metrics
-from tests.spark.perceptrons import Array, Sample, sample
+from tests.spark.perceptrons import Array, Sample
 
 from farandole.errors import InputError
 from farandole.spark.classification import (
@@ -33,11 +33,6 @@ METRICS = [
     "weightedRecall",
     "weightedPrecision",
 ]
-
-
-@pytest.fixture(scope="module")
-def known(spark: SparkSession) -> Sample:
-    return sample(spark)
 
 
 def test_every_metric_is_sparks(known: Sample) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from pyspark.ml.functions import array_to_vector
 from tests.engines.test_remote_integration import check, drive
+from tests.spark.connect import tuned
 from tests.spark.samples import classes, frame, small_network
 
 from farandole.spark import TorchEstimator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.connect, pytest.mark.integration]
 
 
+@pytest.mark.exhaustive  # a server, for minutes
 @pytest.mark.timeout(240)
 def test_connect_does_as_classic_spark_does(spark: SparkSession, tmp_path: Path) -> None:
     run, shown = drive("connect", tmp_path, seconds=200)
@@ -35,6 +37,11 @@ def test_connect_does_as_classic_spark_does(spark: SparkSession, tmp_path: Path)
     ).fit(frame(spark))
     assert classic.steps is not None
     np.testing.assert_allclose(found["losses"], classic.steps["loss"], rtol=0, atol=1e-5)
+
+    here = tuned(frame(spark), tmp_path / "classic")
+    np.testing.assert_allclose(found["tuned"]["spark"], here["spark"], rtol=1e-6)
+    # Trials number rows by their place, and the two sessions partition them differently.
+    np.testing.assert_allclose(found["tuned"]["torch"], here["torch"], rtol=0.1)
 
     network = small_network()
     network.load_state_dict({name: torch.tensor(v) for name, v in found["state"].items()})

@@ -40,7 +40,7 @@ def losses_of(model: TorchModel) -> list[float]:
 
 ELSEWHERE = {  # not for training, or under several names
     *("featuresCol", "labelCol", "predictionCol", "probabilityCol", "rawPredictionCol"),
-    *("allowPickle", "validationFraction"),
+    *("allowPickle", "validationFraction", "thresholds", "nulls"),
 }
 RENAMED = {
     "featuresCols": "features",
@@ -51,8 +51,9 @@ RENAMED = {
 ODD = {"shuffle": False, "progress": False, "restoreBest": False, "stopOnNan": False, "loss": "mse"}
 ODD |= {"featuresCols": ["a", "b"], "labelCols": ["c"], "initialWeights": {"w": 1}}
 ODD |= {"schedulePer": "epoch", "precision": "bfloat16", "monitor": "train_loss"}
-ODD |= {"monitorMode": "max", "syncBatchNorm": True, "cacheFeatures": False}
+ODD |= {"lossScope": "batch", "monitorMode": "max", "syncBatchNorm": True, "cacheFeatures": False}
 ODD |= {"weightCol": "w", "validationIndicatorCol": "v", "encrypt": True, "checkpointDir": "c"}
+ODD |= {"device": "cpu"}
 
 
 def test_no_param_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

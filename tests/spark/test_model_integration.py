@@ -221,3 +221,15 @@ def test_structured_streaming(
     found = spark.read.parquet(str(tmp_path / "out")).orderBy("id").collect()
     expected = by_hand(classifier.network).argmax(1).tolist()
     assert [row.prediction for row in found] == expected
+
+
+def test_a_null_vector_is_told_in_a_sentence(spark: SparkSession, classifier: TorchModel) -> None:
+    rows = spark.createDataFrame([(1, [0.0] * 4), (2, None)], "id int, features array<double>")
+    vectors = F.when(F.col("features").isNotNull(), array_to_vector("features"))
+    frame = rows.withColumn("features", vectors)
+    with pytest.raises(PythonException) as caught:
+        classifier.transform(frame).collect()
+    text = str(caught.value)
+    assert "Drop or fill them before predicting" in text
+    assert len(text) < 1500
+    assert "org.apache" not in text

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from dataclasses import fields
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
+from pyspark.errors import IllegalArgumentException
 from pyspark.ml.param import Param
 from torch import nn
 
+import farandole
 from farandole.errors import InputError
 from farandole.spark import TorchEstimator, TorchModel
-from farandole.spark.params import RECIPE_PARAMS, camel
+from farandole.spark.params import RECIPE_PARAMS, ModelParams, camel
 from farandole.training.recipe import Recipe
 
 PROMISED = [
@@ -22,6 +27,7 @@ PROMISED = [
     *("rawPredictionCol", "seed", "strategy", "initialWeights", "timeout", "encrypt", "progress"),
     *("heartbeat", "observer", "allowPickle", "checkpointDir", "checkpointSteps"),
     *("checkpointMinutes", "keepLast", "keepBest", "maxRestarts", "minWorkers"),
+    *("device", "cpusPerWorker"),
 ]
 
 
@@ -47,7 +53,8 @@ def test_every_param_has_a_getter_a_setter_and_an_explanation() -> None:
         for param in stage.params:
             suffix = param.name[0].upper() + param.name[1:]
             assert callable(getattr(stage, f"get{suffix}"))
-            assert callable(getattr(stage, f"set{suffix}"))
+            own = stage is estimator or hasattr(ModelParams, param.name)
+            assert hasattr(stage, f"set{suffix}") == own  # a model is trained already
             assert f"{param.name}: {param.doc}" in explained
     assert estimator.setEpochs(3) is estimator
     assert estimator.getEpochs() == 3
@@ -74,6 +81,23 @@ def test_none_stands_for_not_set() -> None:
     assert estimator.setFeaturesCols(None).chosen_features() == ["features"]
     assert estimator.setValidationIndicatorCol(None).chosen_validation() is None
     assert estimator.setClipNorm(None).getClipNorm() is None
+
+
+def test_an_empty_column_name_is_none() -> None:
+    estimator = TorchEstimator(weightCol="", validationIndicatorCol="")
+    assert estimator.value_of("weightCol") is None
+    assert estimator.chosen_validation() is None
+    assert TorchEstimator(validationIndicatorCol="", validationFraction=0.2).chosen_validation()
+
+
+def test_bad_input_is_what_users_of_pyspark_catch() -> None:
+    with pytest.raises(IllegalArgumentException, match="has no param 'epoch'") as caught:
+        TorchEstimator(epoch=3)  # type: ignore[call-arg]
+    assert isinstance(caught.value, InputError)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(again, IllegalArgumentException)
+    assert isinstance(again, InputError)
+    assert str(again) == str(caught.value)
 
 
 def test_params_of_fine_tuning() -> None:
@@ -137,3 +161,17 @@ def test_an_empty_model_says_where_to_get_one() -> None:
 def test_both_kinds_of_validation_at_once() -> None:
     with pytest.raises(InputError, match="not both"):
         TorchEstimator(validationFraction=0.2, validationIndicatorCol="v").chosen_validation()
+
+
+def test_weights_of_some_classes_are_kept_as_json_has_them() -> None:
+    estimator = TorchEstimator(network=nn.Linear(2, 3), classWeights={1: 2.0})
+    kept = estimator.getOrDefault("classWeights")
+    assert json.loads(json.dumps(kept)) == kept
+    rows = pd.DataFrame({"x": [0.0, 1.0, 2.0], "y": [1.0, 0.0, 1.0], "label": [0, 1, 2]})
+    found, plain = (
+        farandole.train(
+            estimator.getOrDefault("network"), rows, class_weights=weights, progress=False
+        ).history["train_loss"][0]
+        for weights in (kept, [1.0, 2.0, 1.0])
+    )
+    assert found == plain

@@ -82,6 +82,8 @@ def test_setters_return_the_classifier_and_getters_what_was_set() -> None:
         "timeout": 5.0,
         "heartbeat": 7.0,
         "encrypt": True,
+        "nulls": "null",
+        "device": "cpu",
     }
     classifier = Classifier()
     assert set(values) == {param.name for param in classifier.params}

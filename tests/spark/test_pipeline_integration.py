@@ -83,7 +83,8 @@ def test_pipeline(iris: DataFrame, tmp_path: Path) -> None:
 
 def test_cross_validator(spark: SparkSession, tmp_path: Path) -> None:
     one = estimator(epochs=3)
-    grid = ParamGridBuilder().addGrid(one.learningRate, [1e-9, 0.05]).build()
+    networks = ParamGridBuilder().addGrid(one.network, [small_network()])
+    grid = networks.addGrid(one.learningRate, [1e-9, 0.05]).build()
     evaluator = MulticlassClassificationEvaluator(metricName="accuracy")
     tuner = CrossValidator(
         estimator=one,
@@ -99,6 +100,8 @@ def test_cross_validator(spark: SparkSession, tmp_path: Path) -> None:
     best = model.bestModel
     assert isinstance(best, TorchModel)
     assert best.history["learning_rate"].iloc[0] == pytest.approx(0.05)
+    assert best.extractParamMap()[one.learningRate] == best.getLearningRate() == 0.05
+    assert best.extractParamMap()[one.network] is grid[1][one.network].value
 
     model.write().save(str(tmp_path / "tuned"))
     loaded = CrossValidatorModel.load(str(tmp_path / "tuned"))

@@ -38,6 +38,10 @@ class Counting(nn.Linear):
         return super().forward(x)
 
 
+TRIED = 40
+"""At most so many rows more are used up by trying the network before it trains."""
+
+
 def counted(network: nn.Module, **options: Any) -> tuple[int, TrainingResult]:
     Counting.seen = 0
     result = train(network, **options)
@@ -53,10 +57,11 @@ def deep(*tail: nn.Module) -> nn.Sequential:
 def test_rows_go_through_the_body_once_not_once_an_epoch() -> None:
     """All rows, those to validate on too; a few more to find out whether it may be done."""
     network = deep(nn.Linear(8, 3))
-    options: dict[str, Any] = {"freeze": "all but head", "validation": 0.3}
+    # Without a try whether it can be saved, which sends some rows through, and only the first time.
+    options: dict[str, Any] = {"freeze": "all but head", "validation": 0.3, "allow_pickle": True}
     once, _ = counted(network, epochs=1, **options)
     often, cached = counted(network, epochs=6, **options)
-    assert ROWS <= once == often <= ROWS + 20
+    assert ROWS <= once == often <= ROWS + TRIED
     usual, uncached = counted(network, epochs=6, cache_features=False, **options)
     assert usual >= 6 * ROWS
     assert_alike(cached, uncached)
@@ -93,7 +98,7 @@ def test_the_same_as_without(options: dict[str, Any]) -> None:
     network = deep(nn.Linear(8, 3))
     options = {"freeze": "all but head", **options}
     seen, cached = counted(network, **options)
-    assert seen <= ROWS + 20
+    assert seen <= ROWS + TRIED
     assert_alike(cached, train(network, cache_features=False, **options))
 
 
@@ -105,7 +110,7 @@ def test_half_precision() -> None:
     with torch.backends.mkldnn.flags(enabled=False):
         seen, cached = counted(network, **options)
         uncached = train(network, cache_features=False, **options)
-    assert seen <= ROWS + 20
+    assert seen <= ROWS + TRIED
     np.testing.assert_allclose(cached.steps["loss"], uncached.steps["loss"], rtol=0.02)
 
 
@@ -201,7 +206,7 @@ def test_what_is_kept_may_not_be_written_to() -> None:
 
 
 def test_a_plain_cut_is_done() -> None:
-    assert counted(Cut(), freeze="all but head", epochs=3)[0] <= ROWS + 20
+    assert counted(Cut(), freeze="all but head", epochs=3)[0] <= ROWS + TRIED
 
 
 @pytest.mark.parametrize(
@@ -244,7 +249,7 @@ def test_images_of_any_size() -> None:
         cached = train(network, table, freeze="all but head", epochs=5, batch_size=10)
     finally:
         hook.remove()
-    assert len(calls) < 10, "not once a batch"
+    assert len(calls) < 12, "not once a batch"
     options: dict[str, Any] = {"epochs": 5, "batch_size": 10, "cache_features": False}
     assert_alike(cached, train(network, table, freeze="all but head", **options))
 
@@ -277,7 +282,7 @@ def test_a_disk_that_would_be_full_is_left_alone(
     with torch.backends.mkldnn.flags(enabled=False):
         assert counted(deep(nn.Linear(8, 3)), **options)[0] >= 3 * ROWS
         free.free += 1
-        assert counted(deep(nn.Linear(8, 3)), **options)[0] <= ROWS + 20
+        assert counted(deep(nn.Linear(8, 3)), **options)[0] <= ROWS + TRIED
 
 
 def test_features_much_larger_than_rows_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +290,7 @@ def test_features_much_larger_than_rows_are_not_kept(monkeypatch: pytest.MonkeyP
     wide = nn.Sequential(Counting(4, 40), nn.Linear(40, 3))
     assert counted(wide, freeze="all but head", epochs=3)[0] >= 3 * ROWS
     wide = nn.Sequential(Counting(4, 32), nn.Linear(32, 3))
-    assert counted(wide, freeze="all but head", epochs=3)[0] <= ROWS + 20
+    assert counted(wide, freeze="all but head", epochs=3)[0] <= ROWS + TRIED
 
 
 def test_workers_meet_while_they_cache(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -194,9 +193,7 @@ def test_limits_of_steps_and_time() -> None:
     result = train(max_steps=5, epochs=9)
     assert (len(result.steps), result.reason) == (5, "max_steps reached")
     assert len(result.history) == 2
-    start = time.perf_counter()
-    result = train(max_seconds=0.3, epochs=1_000_000)
-    assert time.perf_counter() - start < 5
+    result = train(max_seconds=0.3, epochs=1_000_000)  # which would take a day
     assert result.reason == "max_seconds reached"
 
 

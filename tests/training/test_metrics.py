@@ -13,9 +13,12 @@ from torchmetrics import MeanSquaredError, Metric, PearsonCorrCoef, R2Score
 from torchmetrics.classification import BinaryAUROC, MulticlassRecall
 
 import farandole
+from farandole.artifact import Head
 from farandole.errors import InputError
 from farandole.training import losses
-from farandole.training.metrics import Tally, merge, resolve
+from farandole.training.metrics import HeadMetrics, resolve
+from farandole.training.tally import Tally
+from farandole.training.torchmetrics_adapter import TorchMetric, merge
 from farandole.world import World
 
 
@@ -89,7 +92,9 @@ def test_the_metric_of_the_caller_stays_as_it_was(regression: pd.DataFrame) -> N
 
 
 def test_weights_count_in_metrics() -> None:
-    tally = Tally(resolve(["accuracy"], losses.resolve("cross_entropy")), "softmax")
+    head = Head(kind="softmax", outputs=3)
+    chosen = resolve(["accuracy"], losses.resolve("cross_entropy"))
+    tally = Tally([HeadMetrics(head, chosen)])
     output, target = torch.eye(3), torch.tensor([0, 1, 0])
     weights = torch.tensor([1.0, 2.0, 5.0])
     tally.add(16.0, 8.0, output, [target], weights)
@@ -98,7 +103,7 @@ def test_weights_count_in_metrics() -> None:
 
 
 def test_no_rows_have_no_metrics() -> None:
-    tally = Tally(resolve(["mae"], losses.resolve("mse")), "identity")
+    tally = Tally([HeadMetrics(Head(), resolve(["mae"], losses.resolve("mse")))])
     assert all(
         np.isnan(value) for value in tally.result("validation", lambda v: v, World()).values()
     )
@@ -135,3 +140,13 @@ def test_a_ranking_over_several_workers_is_that_of_scikit_learn() -> None:
     parts[1].update(scores[7:], labels[7:])
     expected = sklearn_metrics.roc_auc_score(labels, scores)
     assert float(merge(parts).compute()) == pytest.approx(expected)
+
+
+def test_a_torchmetrics_object_goes_where_the_outputs_are() -> None:
+    """torch's meta device stands for a GPU: what is there can't meet what is on the CPU."""
+    head = Head(name="", output=0, kind="identity", outputs=1)
+    counted = TorchMetric(MeanSquaredError(), head)
+    rows = torch.zeros(4, 1, device="meta")
+    counted.update(rows, rows, None)
+    [state] = counted.state()
+    assert state["sum_squared_error"].device.type == "meta"

@@ -23,8 +23,8 @@ from farandole.errors import InputError
 from farandole.parallel.sync_batch_norm import convert_sync_batch_norm
 from farandole.training import losses
 from farandole.training.batches import Batch
-from farandole.training.metrics import Tally
 from farandole.training.passes import NetworkPasses
+from farandole.training.tally import Tally
 from farandole.world import World
 
 
@@ -199,10 +199,10 @@ def test_rows_that_stand_in_for_none_count_for_nothing() -> None:
     network = Viewed()
     passes = NetworkPasses(network, losses.resolve("cross_entropy"), "float32", "cpu")
     with pytest.raises(RuntimeError, match="0 elements"):
-        passes.forward_backward(pictures(0), Tally({}, "softmax"))
+        passes.forward_backward(pictures(0), Tally())
     passes.make_collective(pictures(2))
     assert passes.is_collective
-    before, tally = {n: t.clone() for n, t in network.state_dict().items()}, Tally({}, "softmax")
+    before, tally = {n: t.clone() for n, t in network.state_dict().items()}, Tally()
     assert passes.forward_backward(pictures(0), tally) == (0.0, 0.0)
     assert all(p.grad is not None and not p.grad.any() for p in network.parameters())
     torch.testing.assert_close(dict(network.state_dict()), before, rtol=0, atol=0)
@@ -221,5 +221,5 @@ def test_norms_over_all_workers_get_no_rows_at_all() -> None:
     passes, seen = NetworkPasses(network, losses.resolve("cross_entropy"), "float32", "cpu"), []
     passes.make_collective(pictures(2))
     network.register_forward_hook(lambda module, rows, output: seen.append(len(output)))
-    passes.evaluate(pictures(0), Tally({}, "softmax"))
+    passes.evaluate(pictures(0), Tally())
     assert seen == [0]

@@ -13,8 +13,10 @@ from farandole.training import (
     FeaturesCached,
     StepEnded,
     TrainingEnded,
+    TrainingResumed,
     TrainingStarted,
     WarningIssued,
+    WorkersRestarted,
 )
 from farandole.training.progress_display import (
     BarProgress,
@@ -53,11 +55,12 @@ def test_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[st
     assert lines[0] == (
         "1,000 rows + 10 to validate, 2 workers, 79,510 parameters, 4 steps an epoch"
     )
-    assert lines[1].startswith(
+    assert lines[1] == "careful"  # at once, and not only when all is over
+    assert lines[2].startswith(
         "epoch 1/2  train_loss 0.2500  validation_loss 0.5000  12,345 rows/s"
     )
-    assert lines[2].endswith("0 s left")
-    assert lines[3] == "done in 1.5 s: all epochs done"
+    assert lines[3].endswith("0 s left")
+    assert lines[4] == "done in 1.5 s: all epochs done"
 
 
 def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +81,43 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.bar.total == 8
     text = screen.getvalue()
     assert "79,510 parameters" in text
+    assert "careful" in text
     assert "done in 1.5 s: all epochs done" in text
+
+
+def test_what_is_left_and_what_it_took_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of an earlier attempt took no time of this one, and its seconds count too."""
+    now = 100.0
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    started = TrainingStarted(
+        rows=8, validation_rows=0, workers=1, epochs=10, steps_per_epoch=4, parameters=1
+    )
+    lines: list[str] = []
+    heard: list[Any] = []
+    with EventDispatcher(False, heard.append, print) as hear:
+        plain = PlainProgress(lines.append)
+        for seconds, event in (
+            (0.0, started),
+            (50.0, WorkersRestarted(reason="lost", restart=1, most=3, workers=1)),
+            (10.0, started),
+            (0.0, TrainingResumed(update=32, epoch=9, workers_before=1)),
+            (3.0, EpochEnded(epoch=9, row=ROW)),
+            (3.0, EpochEnded(epoch=10, row=ROW)),
+            (0.0, TrainingEnded(reason="all epochs done", seconds=6.0)),
+        ):
+            now += seconds
+            hear(0, event)
+            plain(event)
+    assert next(line for line in lines if "epoch 9/10" in line).endswith("3 s left")
+    assert heard[-1].seconds == 66.0
+
+
+def test_a_bar_goes_on_where_training_does() -> None:
+    bar = BarProgress()
+    bar(EVENTS[0])
+    bar(TrainingResumed(update=6, epoch=2, workers_before=1))
+    bar.close()
+    assert (bar.bar.completed, bar.bar.total) == (6, 8)
 
 
 def test_the_pass_over_frozen_layers(monkeypatch: pytest.MonkeyPatch) -> None:

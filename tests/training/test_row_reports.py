@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,12 +8,24 @@ import pytest
 import torch
 from torch import nn
 
+from farandole.artifact import Head
 from farandole.data import Columns
 from farandole.data.columns import BadRows
 from farandole.data.shards import Shard
 from farandole.errors import InputError
 from farandole.training import losses
 from farandole.training.row_reports import RowReport, check_labels, merge_reports, raise_for
+
+
+def with_heads(loss: Any, *widths: int) -> losses.Loss:
+    """The loss with a head for each output of so many values."""
+    found = losses.resolve(loss)
+    heads = [
+        losses.TrainedHead(Head(kind=(part and part.head) or "identity", outputs=width), number)
+        for number, width in enumerate(widths)
+        for part in [found.part_of(number)]
+    ]
+    return replace(found, heads=tuple(heads))
 
 
 def report(rows: int = 1, *problems: BadRows, **shapes: tuple[int, ...]) -> RowReport:
@@ -66,7 +79,7 @@ def shard(**columns: Any) -> Shard:
     ],
 )
 def test_labels_that_a_classifier_can_not_learn(loss: Any, labels: Any, complaint: str) -> None:
-    found = check_labels(shard(y=labels), Columns((), ("y",)), losses.resolve(loss), [3])
+    found = check_labels(shard(y=labels), Columns((), ("y",)), with_heads(loss, 3))
     with pytest.raises(InputError, match=f"Column 'y': {complaint}"):
         raise_for(found.problems)
 
@@ -82,7 +95,7 @@ def test_labels_that_a_classifier_can_not_learn(loss: Any, labels: Any, complain
     ],
 )
 def test_labels_that_are_fine(loss: Any, labels: Any) -> None:
-    found = check_labels(shard(y=labels), Columns((), ("y",)), losses.resolve(loss), [3])
+    found = check_labels(shard(y=labels), Columns((), ("y",)), with_heads(loss, 3))
     assert found.problems == []
     assert len(found.classes) != 1
 
@@ -90,8 +103,8 @@ def test_labels_that_are_fine(loss: Any, labels: Any) -> None:
 def test_each_label_is_held_against_its_own_output() -> None:
     table = shard(a=[0, 4], b=[1, 4], c=[9.0, -9.0])
     columns = Columns((), ("a", "b", "c"))
-    loss = losses.resolve(["cross_entropy", "cross_entropy", "mse"])
-    found = check_labels(table, columns, loss, [5, 2, 1])
+    loss = with_heads(["cross_entropy", "cross_entropy", "mse"], 5, 2, 1)
+    found = check_labels(table, columns, loss)
     with pytest.raises(InputError, match=r"Column 'b': 1 row has a label outside of 0 … 1") as e:
         raise_for(found.problems)
     assert "'a'" not in str(e.value)
@@ -99,16 +112,16 @@ def test_each_label_is_held_against_its_own_output() -> None:
 
 def test_weighted_classes_are_no_probabilities() -> None:
     table, columns = shard(y=[0.0, 1.0, 0.3]), Columns((), ("y",))
-    loss = losses.resolve("binary_cross_entropy")
-    assert not check_labels(table, columns, loss, [1]).problems
-    found = check_labels(table, columns, loss, [1], weighted=True)
+    loss = with_heads("binary_cross_entropy", 1)
+    assert not check_labels(table, columns, loss).problems
+    found = check_labels(table, columns, loss, weighted=True)
     with pytest.raises(InputError, match=r"1 row has no class, 0 or 1.*example 0.3"):
         raise_for(found.problems)
 
 
 def test_negative_weights() -> None:
     columns = Columns((), ("y",), weight="w")
-    found = check_labels(shard(y=[0.0, 0, 0], w=[1, -2, -3]), columns, losses.resolve("mse"), [1])
+    found = check_labels(shard(y=[0.0, 0, 0], w=[1, -2, -3]), columns, with_heads("mse", 1))
     with pytest.raises(InputError, match=r"Column 'w': 2 rows have a negative weight.*example -2"):
         raise_for(found.problems)
 

@@ -13,6 +13,8 @@ from tests.training.trial import (
 from torch import nn
 from torch.optim import lr_scheduler
 
+from farandole.errors import InputError
+
 SCHEDULES: dict[str, Any] = {
     "StepLR": lambda o: lr_scheduler.StepLR(o, 3, 0.5),
     "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, 8),
@@ -47,7 +49,9 @@ def test_a_scheduler_of_torch_by_epochs_and_one_that_watches() -> None:
     def plateau(optimizer: Any) -> Any:
         return lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.2)
 
-    history = train(schedule=plateau, schedule_per="epoch", epochs=8).history
+    history = train(schedule=plateau, epochs=8).history
+    same = train(schedule=plateau, schedule_per="epoch", epochs=8).history
+    assert same["learning_rate"].tolist() == history["learning_rate"].tolist()
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.05)
     reference = plateau(optimizer)
     expected = []
@@ -78,3 +82,23 @@ def test_named_schedules() -> None:
     np.testing.assert_allclose(cosine, 0.025 * (1 + np.cos(np.pi * np.arange(8) / 8)))
     linear = train(schedule="linear", schedule_per="epoch").steps["learning_rate"]
     np.testing.assert_allclose(linear, [0.05] * 4 + [0.025] * 4)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (
+            {"schedule": lr_scheduler.ReduceLROnPlateau, "schedule_per": "step"},
+            "ReduceLROnPlateau looks at the loss of an epoch.*Leave it out",
+        ),
+        (
+            {"schedule": lr_scheduler.StepLR},
+            r"can't be made \(TypeError.*takes the optimizer alone",
+        ),
+        ({"schedule": lambda o: None}, "The schedule gives a NoneType: schedule must be a func"),
+        ({"schedule": "cosine", "schedule_per": "year"}, "schedule_per must be 'step' or 'epoch'"),
+    ],
+)
+def test_schedules_that_can_not_be(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        train(**options)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from farandole.api.checkpoints import with_newest_checkpoint
 from farandole.api.restarts import RestartPolicy, run_attempts
 from farandole.api.strategy_choice import check_strategy
-from farandole.data import placed_rows
-from farandole.engines import Engine, SparkEngine, Task
+from farandole.api.training_data import TrainingData
+from farandole.arguments import check_flag, check_integer, check_seconds
+from farandole.data import VIRTUAL_SHARDS, placed_rows
+from farandole.devices import check_device
+from farandole.engines import SparkEngine, Task
 from farandole.errors import InputError, NotEnoughSlots, WorkerLost
 from farandole.training import (
     PREEMPTED,
@@ -24,26 +27,68 @@ from farandole.training import (
 )
 
 
-@dataclass
-class Attempts:
-    """One training, on workers that may be lost."""
+@dataclass(frozen=True, kw_only=True)
+class RunLimits:
+    """How many workers train and on what, how long they are waited for, how often they restart."""
 
-    job: TrainingJob
-    engine: Engine
-    frame: Any
-    """The DataFrame whose rows the engine feeds; None: workers read theirs."""
     workers: int
     min_workers: int
     max_restarts: int
     timeout: float
     heartbeat: float
     encrypt: bool
-    dispatch: Callable[[int, object], None]
+    device: str = "auto"
+    cpus: int | None = None
+
+    def check(self) -> None:
+        """Raise an InputError that names the argument."""
+        check_integer("num_workers", self.workers)
+        if self.workers > VIRTUAL_SHARDS:
+            raise InputError(
+                f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {self.workers}"
+            )
+        check_integer("min_workers", self.min_workers)
+        if self.min_workers > self.workers:
+            raise InputError(
+                f"min_workers can be at most num_workers, {self.workers}. "
+                f"Received: {self.min_workers}"
+            )
+        check_integer("max_restarts", self.max_restarts, least=0)
+        check_seconds("timeout", self.timeout)
+        check_seconds("heartbeat", self.heartbeat)
+        check_flag("encrypt", self.encrypt)
+        check_device(self.device)
+        if self.cpus is not None:
+            check_integer("cpus_per_worker", self.cpus)
+
+    def of(self, workers: int) -> RunLimits:
+        """The same, where there are rows for so many workers only."""
+        return replace(self, workers=workers, min_workers=min(self.min_workers, workers))
+
+
+class Attempts:
+    """One training, on workers that may be lost."""
+
+    def __init__(
+        self,
+        job: TrainingJob,
+        data: TrainingData,
+        limits: RunLimits,
+        dispatch: Callable[[int, object], None],
+    ) -> None:
+        self._job = job
+        self._data = data
+        self._limits = limits
+        self._dispatch = dispatch
+        self._workers = limits.workers
+        self._has_run = False
+        self._begun: float | None = None
+        self.lost_seconds = 0.0
+        """What went by before the last launch, in attempts that were lost."""
 
     def run(self) -> Sequence[Outcome]:
         """Launch, and launch again if need be and the policy allows it."""
-        self._wanted, self._has_run = self.workers, False
-        policy = RestartPolicy(self.max_restarts)
+        policy = RestartPolicy(self._limits.max_restarts)
         return run_attempts(
             self._launch,
             policy,
@@ -56,8 +101,9 @@ class Attempts:
         outcomes = self._launch_again() if self._has_run else self._launch_once()
         self._has_run = True
         while (reason := outcomes[0].progress.reason) == REJOINED:
-            self.workers = self._wanted
-            self._tell_restart(f"{reason}: {self._wanted} can run", restart=0)
+            self._workers = self._limits.workers
+            self._job = with_newest_checkpoint(self._job)
+            self._tell_restart(f"{reason}: {self._limits.workers} can run", restart=0)
             outcomes = self._launch_again()
         if reason == PREEMPTED:
             raise WorkerLost(None, f"{PREEMPTED} (SIGTERM)")
@@ -71,55 +117,77 @@ class Attempts:
             raise WorkerLost(None, str(error)) from None
 
     def _launch_once(self) -> Sequence[Outcome]:
-        self.job = job = with_newest_checkpoint(self.job)
-        rows, engine = None, self.engine
-        if self.frame is not None:
+        now = time.perf_counter()
+        if self._begun is None:
+            self._begun = now
+        self.lost_seconds = now - self._begun
+        job, rows, engine = self._job, None, self._data.engine
+        if self._data.frame is not None:
             shuffle, placement = job.recipe.shuffle, job.source.placement
+            vectors, axes = self._data.vectors(job.columns), job.storage.axes
             rows = placed_rows(
-                self.frame, job.columns, self.workers, shuffle=shuffle, placement=placement
+                self._data.frame,
+                job.columns,
+                self._workers,
+                shuffle=shuffle,
+                placement=placement,
+                vectors=[name for name in vectors if name not in axes],
+                floating=job.storage.floating,
             )
-        if self.workers < self._wanted and isinstance(engine, SparkEngine) and job.checkpoints:
-            engine = SparkEngine(engine.session, wanted_workers=self._wanted)
-        task = Task(partial(load, job), partial(work, job), encrypt=self.encrypt, stoppable=True)
+        if (
+            self._workers < self._limits.workers
+            and isinstance(engine, SparkEngine)
+            and job.checkpoints
+        ):
+            engine = engine.wanting(self._limits.workers)
+        limits = self._limits
+        task = Task(
+            partial(load, job),
+            partial(work, job),
+            encrypt=limits.encrypt,
+            stoppable=True,
+            device=limits.device,
+            cpus=limits.cpus,
+        )
         outcomes: Sequence[Outcome] = engine.run(
             task,
-            self.workers,
+            self._workers,
             rows=rows,
-            timeout=self.timeout,
-            heartbeat=self.heartbeat,
-            on_message=self.dispatch,
+            timeout=self._limits.timeout,
+            heartbeat=self._limits.heartbeat,
+            on_message=self._dispatch,
         )
         return outcomes
 
     def _last_saved(self) -> int:
         """The update of the newest checkpoint."""
-        self.job = with_newest_checkpoint(self.job)
-        plan = self.job.checkpoints
+        self._job = with_newest_checkpoint(self._job)
+        plan = self._job.checkpoints
         return 0 if plan is None else plan.resumed or 0
 
     def _before_restart(self, policy: RestartPolicy, error: Exception) -> None:
-        self.workers = self._available_workers(error)
+        self._workers = self._available_workers(error)
         self._tell_restart(str(error).splitlines()[0], policy.count)
 
     def _tell_restart(self, reason: str, restart: int) -> None:
         event = WorkersRestarted(
-            reason=reason, restart=restart, most=self.max_restarts, workers=self.workers
+            reason=reason, restart=restart, most=self._limits.max_restarts, workers=self._workers
         )
-        self.dispatch(0, event)
+        self._dispatch(0, event)
 
     def _available_workers(self, error: Exception) -> int:
         """How many workers there can be now; raises if those are too few."""
-        if not isinstance(self.engine, SparkEngine):
-            return self._wanted
-        available = min(self.engine.settled_slots(self._wanted), self._wanted)
-        if available < self.min_workers:
+        if not isinstance(self._data.engine, SparkEngine):
+            return self._limits.workers
+        available = min(self._data.engine.settled_slots(self._limits.workers), self._limits.workers)
+        if available < self._limits.min_workers:
             error.add_note(
-                f"(Of {self._wanted} workers, {available} can run now, and min_workers is "
-                f"{self.min_workers}.)"
+                f"(Of {self._limits.workers} workers, {available} can run now, and min_workers is "
+                f"{self._limits.min_workers}.)"
             )
             raise error
         try:
-            check_strategy(self.job.strategy, self.job.network, self.job.recipe, available)
+            check_strategy(self._job.strategy, self._job.network, self._job.recipe, available)
         except InputError as reason:
             error.add_note(f"(Going on with {available} workers isn't possible: {reason})")
             raise error from None

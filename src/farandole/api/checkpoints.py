@@ -15,6 +15,7 @@ from farandole.training import (
     Recipe,
     TrainingJob,
     check_same_training,
+    describe_layers,
     prefers_high_scores,
 )
 
@@ -30,15 +31,16 @@ def plan_checkpoints(
     keep_best: int,
     recipe: Recipe,
 ) -> CheckpointPlan | None:
-    """A checked plan, with a directory that can be written; None for no checkpoints.
+    """A checked plan; None for no checkpoints. Nothing is written yet.
 
     >>> plan_checkpoints(None, steps=10, minutes=None, keep_last=2, keep_best=0, recipe=Recipe())
     Traceback (most recent call last):
     ...
     farandole.errors.InputError: checkpoint_steps=10 needs a checkpoint_dir to write to.
     """
-    given = {"checkpoint_steps": steps, "checkpoint_minutes": minutes}
     if directory is None:
+        best = keep_best or None
+        given = {"checkpoint_steps": steps, "checkpoint_minutes": minutes, "keep_best": best}
         for name, value in given.items():
             if value is not None:
                 raise InputError(f"{name}={value!r} needs a checkpoint_dir to write to.")
@@ -50,17 +52,29 @@ def plan_checkpoints(
     if steps is None and minutes is None:
         minutes = _DEFAULT_MINUTES
     opened = CheckpointDirectory(directory, keep_last=keep_last, keep_best=keep_best)
-    opened.prepare()
-    opened.claim(run := token_hex(8))
     return CheckpointPlan(
         url=opened.url,
-        run=run,
+        run=token_hex(8),
         steps=steps,
         seconds=None if minutes is None else 60 * minutes,
         keep_last=keep_last,
         keep_best=keep_best,
         higher_is_better=keep_best > 0 and prefers_high_scores(recipe),
     )
+
+
+def begin_checkpoints(job: TrainingJob) -> TrainingJob:
+    """Take over the directory, and go on from the newest checkpoint there, if there is one.
+
+    A training that is refused has not touched what is another one's.
+    """
+    if job.checkpoints is None:
+        return job
+    plan = replace(job.checkpoints, layers=describe_layers(job.network))
+    job = with_newest_checkpoint(replace(job, checkpoints=plan))
+    plan.directory.prepare()
+    plan.directory.claim(plan.run)
+    return job
 
 
 def with_newest_checkpoint(job: TrainingJob) -> TrainingJob:

@@ -76,6 +76,7 @@ def find_learning_rate(
         data,
         **{
             "progress": False,
+            "allow_pickle": True,  # nothing is kept of this network
             **options,
             "learning_rate": lowest,
             "schedule": ramp,

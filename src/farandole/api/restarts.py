@@ -91,9 +91,19 @@ def run_attempts(
                 raise error from None
             wait = policy.wait_before_restart(error, saved)
             if wait is None:
-                if policy.count:
-                    error.add_note(f"({policy.count} restarts without progress went before.)")
+                _add_advice(error, policy.count, saved)
                 raise
             failure = error
         before_restart(failure)
         time.sleep(wait)
+
+
+def _add_advice(error: Exception, restarts: int, saved: int) -> None:
+    """What went before, and what can be done now."""
+    if restarts:
+        error.add_note(f"({restarts} restarts without progress went before.)")
+    if saved:
+        error.add_note(
+            f"(There is a checkpoint of update {saved}: the same call with the same folder goes on "
+            "from it.)"
+        )

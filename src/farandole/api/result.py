@@ -36,7 +36,8 @@ class TrainingResult:
     steps: pd.DataFrame
     """One row an update: epoch, learning rate, loss of the global batch."""
     seconds: dict[str, float]
-    """What each phase took: read, ring-up, check, train (the slowest worker's), and the total."""
+    """What each phase took: read, ring-up, check, train (the slowest worker's, and of the last
+    attempt), restarts (attempts before that one, if there were any), and the total."""
     reason: str
     """Why training ended."""
     workers: pd.DataFrame
@@ -80,7 +81,13 @@ def history_frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def assemble(
-    network: nn.Module, recipe: Recipe, outcomes: Sequence[Outcome], total: float
+    network: nn.Module,
+    recipe: Recipe,
+    outcomes: Sequence[Outcome],
+    *,
+    lost: float,
+    total: float,
+    has_checkpoint: bool = False,
 ) -> TrainingResult:
     """Put together the outcomes of all workers; rank 0 has the network."""
     leader = outcomes[0]
@@ -93,9 +100,10 @@ def assemble(
     assert leader.state is not None
     if progress.reason in UNFINISHED:
         kept = "best" if recipe.patience and recipe.restore_best else "last finished"
+        goes_on = " The same call goes on from the checkpoint." if has_checkpoint else ""
         warnings.warn(
             f"Training ended after epoch {len(progress.history)}: {progress.reason}. The network "
-            f"is that of the {kept} epoch.",
+            f"is that of the {kept} epoch.{goes_on}",
             UserWarning,
             stacklevel=3,
         )
@@ -106,6 +114,7 @@ def assemble(
         phase: max(outcome.seconds.get(phase, 0.0) for outcome in outcomes)
         for phase in leader.seconds
     }
+    seconds |= {"restarts": lost} if lost else {}
     seconds["total"] = total
     history = history_frame(progress.history)
     steps = pd.DataFrame(progress.steps, columns=["epoch", "learning_rate", "loss"])

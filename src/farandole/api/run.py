@@ -10,8 +10,17 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from farandole.arguments import check_flag, check_integer, check_seconds
-from farandole.engines import DEFAULT_HEARTBEAT, Engine, Output, Task, resolve
+from farandole.devices import check_device
+from farandole.engines import (
+    DEFAULT_HEARTBEAT,
+    Engine,
+    Output,
+    SparkEngine,
+    Task,
+    resolve,
+)
 from farandole.errors import InputError
+from farandole.system_resources import usable_cores
 from farandole.world import World
 
 T = TypeVar("T")
@@ -24,11 +33,13 @@ def run(
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    num_workers: int,
+    num_workers: int | None = None,
     engine: str | Engine | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     heartbeat: float = DEFAULT_HEARTBEAT,
     encrypt: bool = False,
+    device: str = "auto",
+    cpus_per_worker: int | None = None,
 ) -> list[T]:
     """Run `fn(*args, **kwargs)` on every worker of a ring; the results come in rank order.
 
@@ -39,19 +50,24 @@ def run(
         fn: any function or lambda, also one that a notebook or `__main__` defines.
         args: its positional arguments, the same on every worker.
         kwargs: its keyword arguments.
-        num_workers: how many workers.
+        num_workers: how many workers; by default as many as can run at once: Spark's slots, or the
+            cores of this machine.
         engine: "local" (processes), "spark", or an engine object. By default Spark when
             a session is active, else local.
         timeout: seconds that a worker waits for its peers in each collective.
         heartbeat: seconds after which a worker that is stopped, locked up or out of reach is given
             up, with a `WorkerLost` that names it.
         encrypt: encrypt what workers send each other and the driver, with TLS.
+        device: what `current_world().device` is to be: "cpu", "cuda" (a GPU for each worker) or
+            "auto".
+        cpus_per_worker: cores of each worker.
 
     >>> import farandole
     >>> farandole.run(lambda: farandole.current_world().rank ** 2, num_workers=2, engine="local")
     [0, 1]
     """
-    check_integer("num_workers", num_workers)
+    if num_workers is not None:
+        check_integer("num_workers", num_workers)
     if not callable(fn):
         raise InputError(f"fn must be a function. Received: fn={fn!r}")
     if not isinstance(args, tuple | list):
@@ -61,11 +77,26 @@ def run(
     check_seconds("timeout", timeout)
     check_seconds("heartbeat", heartbeat)
     check_flag("encrypt", encrypt)
+    check_device(device)
+    if cpus_per_worker is not None:
+        check_integer("cpus_per_worker", cpus_per_worker)
     work = partial(_call, fn, tuple(args), dict(kwargs or {}))
-    task = Task(load=_nothing, work=work, encrypt=encrypt)
-    return resolve(engine).run(
-        task, num_workers, timeout=timeout, heartbeat=heartbeat, on_message=print_output
-    )
+    task = Task(_nothing, work, encrypt=encrypt, device=device, cpus=cpus_per_worker)
+    runner = resolve(engine)
+    workers = most_workers(runner) if num_workers is None else num_workers
+    return runner.run(task, workers, timeout=timeout, heartbeat=heartbeat, on_message=print_output)
+
+
+def most_workers(engine: Engine) -> int:
+    """How many workers an engine can run at once.
+
+    >>> from farandole.engines import InlineEngine
+    >>> most_workers(InlineEngine())
+    1
+    """
+    if engine.name == "inline":
+        return 1
+    return engine.settled_slots(1) if isinstance(engine, SparkEngine) else usable_cores()
 
 
 def print_output(rank: int, message: object) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
-from farandole.api.trial_worker import Trial, TrialStarted, TrialsTask, load, share_table, work
+from farandole.api.shared_table import share_table
+from farandole.api.trial_worker import Trial, TrialStarted, TrialsTask, load, work
 from farandole.arguments import check_integer, check_seconds
 from farandole.engines import DEFAULT_HEARTBEAT, Engine, Task
 from farandole.engines import resolve as resolve_engine

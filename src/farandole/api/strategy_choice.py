@@ -7,7 +7,7 @@ from functools import partial
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel import ParameterServer, Strategy, resolve
+from farandole.parallel import AllReduce, ParameterServer, Strategy, resolve
 from farandole.planning import choose
 from farandole.training import Frozen, Recipe, check_splittable
 
@@ -48,6 +48,7 @@ def check_strategy(
     finally:
         frozen.unfreeze()
     _check_optimizer(strategy, recipe, num_workers)
+    _check_loss_scope(strategy, recipe, num_workers)
     for name in ("unfreeze_at", "sync_batch_norm"):
         if getattr(recipe, name) and not strategy.is_whole:
             raise InputError(
@@ -59,6 +60,17 @@ def check_strategy(
             "sync_batch_norm lets all workers wait for each other in every pass, but asynchronous "
             f"ones don't wait. Received: strategy={strategy!r}. Leave it out, or use a synchronous "
             "strategy."
+        )
+
+
+def _check_loss_scope(strategy: Strategy, recipe: Recipe, num_workers: int) -> None:
+    """A loss over the batch of all workers needs them all to make the same step."""
+    in_step = strategy.is_exact or isinstance(strategy, AllReduce)  # compressed or not
+    if recipe.loss_scope == "batch" and num_workers > 1 and not in_step:
+        raise InputError(
+            'loss_scope="batch" compares the outputs of all workers in every step, which '
+            f"{strategy!r} can't: its workers don't make the same pass with the same weights. Use "
+            'strategy="allreduce".'
         )
 
 

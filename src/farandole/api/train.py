@@ -3,61 +3,53 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import fields
 from typing import Any
 
-import pyarrow as pa
 from torch import nn
-from torch.nn.parameter import is_lazy
 
-from farandole import _spark
-from farandole.api.attempts import Attempts
-from farandole.api.checkpoints import plan_checkpoints
+from farandole.api.attempts import Attempts, RunLimits
+from farandole.api.checkpoints import begin_checkpoints, plan_checkpoints
 from farandole.api.result import TrainingResult, assemble
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
-from farandole.arguments import check_flag, check_integer, check_seconds
+from farandole.api.training_data import TrainingData, choose_columns
+from farandole.arguments import check_flag
 from farandole.artifact import load_weights
-from farandole.data import (
-    VIRTUAL_SHARDS,
-    Columns,
-    ParquetSource,
-    Placement,
-    Source,
-    TableSource,
-    local_source,
-    stream_source,
-)
-from farandole.engines import DEFAULT_HEARTBEAT, Engine, InlineEngine, SparkEngine
-from farandole.engines import resolve as resolve_engine
+from farandole.data import Columns, Fold
+from farandole.engines import DEFAULT_HEARTBEAT, Engine
 from farandole.errors import InputError, suggestion
 from farandole.parallel import Strategy
 from farandole.parallel import trace as tracing
 from farandole.training import (
     EventDispatcher,
+    NetworkInputs,
     Observer,
     Recipe,
     StrategyChosen,
     TrainingJob,
     check_full_batch,
     check_layers,
+    made_network,
     storage_for,
+    try_network,
 )
 
 
 def train(
-    network: nn.Module,
+    network: nn.Module | Callable[[NetworkInputs], nn.Module],
     data: Any,
     *,
     features: str | Sequence[str] | None = None,
-    label: str | Sequence[str] = "label",
+    label: str | Sequence[str] | None = "label",
     weight: str | None = None,
-    validation: float | str | None = None,
+    validation: float | str | Fold | None = None,
     num_workers: int = 1,
     engine: str | Engine | None = None,
     strategy: str | Strategy = "allreduce",
@@ -72,22 +64,29 @@ def train(
     timeout: float = DEFAULT_TIMEOUT,
     heartbeat: float = DEFAULT_HEARTBEAT,
     encrypt: bool = False,
+    device: str = "auto",
+    cpus_per_worker: int | None = None,
     progress: bool = True,
     observer: Observer | None = None,
     trace: str | os.PathLike[str] | None = None,
+    allow_pickle: bool = False,
     **recipe: Any,
 ) -> TrainingResult:
-    """Train a network on a Spark DataFrame, a pandas DataFrame, an Arrow table or Parquet files.
+    """Train a network on a DataFrame of Spark or pandas, an Arrow table, Parquet files or arrays.
 
     Args:
-        network: any torch module. It is not changed: the result has its own.
-        data: where the rows are. A path is read by the workers themselves.
+        network: any torch module. It is not changed: the result has its own. Or a function that
+            makes one for the rows: it gets a `farandole.training.NetworkInputs`, with their width.
+        data: where the rows are: a DataFrame, a table, a path, which the workers read themselves,
+            or arrays: (X, y), which become the columns "features" and `label`, or a dict of them.
         features: column(s) to feed; several are positional arguments of `forward`, or are joined
             if it takes only one. By default "features", else all columns that play no other part.
-        label: column(s) to learn.
+        label: column(s) to learn; several make a head each, where the network has as many outputs.
+            None: the loss gets the output and the features (`loss(output, *features)`), as
+            auto-encoders and contrastive losses need it.
         weight: a column of row weights.
-        validation: a fraction of the rows (chosen by the seed), or a boolean column that marks
-            them.
+        validation: a fraction of the rows (chosen by the seed), a boolean column that marks them,
+            or a `farandole.data.Fold`: the rows that have a number in a column.
         num_workers: how many workers share each batch.
         engine: "local", "spark" or an engine. By default a Spark DataFrame is trained on where
             it is, and all else on this machine.
@@ -111,9 +110,16 @@ def train(
             up, with a `WorkerLost` that names it. One that is merely slow is waited for.
         encrypt: encrypt what workers send each other and the driver, with TLS. Workers of one host
             still sum gradients in the memory that they share.
+        device: where workers compute: "cpu", "cuda" (a GPU for each, the one that Spark granted
+            where it manages them), "cuda:N" for a single worker, or "auto": GPUs if there is one
+            for each worker, else the CPU.
+        cpus_per_worker: cores of each worker; by default spark.task.cpus on Spark, else what there
+            is, shared out.
         progress: show a progress bar (plain lines where there is no terminal).
         observer: is called with every event on the driver.
         trace: a file for what every worker did and when, for `farandole explain --trace`.
+        allow_pickle: it is all right if the result can be saved as a pickle only, which runs code
+            when it is loaded. Else a warning says so, before training.
         **recipe: everything else that `farandole.training.Recipe` has: loss, optimizer,
             learning_rate, epochs, batch_size, shuffle, seed, metrics, schedule, patience …
 
@@ -125,19 +131,20 @@ def train(
     [1.0, 3.0, 5.0, 7.0]
     """
     start = time.perf_counter()
-    check_seconds("timeout", timeout)
-    _check_workers(num_workers, min_workers)
-    check_integer("max_restarts", max_restarts, least=0)
-    check_seconds("heartbeat", heartbeat)
-    check_flag("encrypt", encrypt)
-    if not isinstance(network, nn.Module):
-        raise InputError(f"network must be a torch.nn.Module. Received: {type(network).__name__}")
+    limits = RunLimits(
+        workers=num_workers,
+        min_workers=num_workers if min_workers is None else min_workers,
+        max_restarts=max_restarts,
+        timeout=timeout,
+        heartbeat=heartbeat,
+        encrypt=encrypt,
+        device=device,
+        cpus=cpus_per_worker,
+    )
+    limits.check()
+    check_flag("allow_pickle", allow_pickle)
     checked_recipe = make_recipe(recipe)
-    check_layers(network, checked_recipe)
-    if checked_recipe.solver() is not None:
-        check_full_batch(network, checked_recipe.freeze)
-    initial = load_weights(copy.deepcopy(network).cpu(), initial_weights)
-    chosen, reason = choose_strategy(strategy, initial, checked_recipe, num_workers)
+    _check_network(network)
     if trace is not None:
         tracing.check_writable(trace)
     plan = plan_checkpoints(
@@ -148,103 +155,82 @@ def train(
         keep_best=keep_best,
         recipe=checked_recipe,
     )
-    runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
     with ExitStack() as stack:
-        frame = _frame_to_feed(data, runner)
-        source = _make_source(frame, data, checked_recipe)
-        columns = choose_columns(source.schema(), features, label, weight, validation)
-        workers = num_workers
-        if frame is None:
-            workers = _limit_workers(_known_count(source), num_workers)
-            runner, source = _read_locally(runner, source, columns, workers, stack)
-        if workers != num_workers:  # fewer rows than workers
+        given = TrainingData.of(data, engine, checked_recipe, label)
+        columns = choose_columns(given.source.schema(), features, label, weight, validation)
+        given = given.with_first_rows(columns, wait=not isinstance(network, nn.Module))
+        initial = initial_network(network, given, columns, checked_recipe, initial_weights)
+        chosen, reason = choose_strategy(strategy, initial, checked_recipe, num_workers)
+        given, workers = given.shared_by(num_workers, columns, stack)
+        if workers != num_workers:
             check_strategy(chosen, initial, checked_recipe, workers)
         job = TrainingJob(
             network=initial,
             recipe=checked_recipe,
             columns=columns,
-            source=source,
-            storage=storage_for(initial, columns, source.schema()),
+            source=given.source,
+            storage=storage_for(initial, columns, given.source.schema()),
             strategy=chosen,
             validation=validation if isinstance(validation, float) else None,
             trace=trace is not None,
             checkpoints=plan,
         )
-        _check_result_size(initial, runner)
+        _try_first_rows(job, given, device, allow_pickle)
         dispatch = stack.enter_context(EventDispatcher(progress, observer, print_output))
         if reason is not None:
             dispatch(0, StrategyChosen(strategy=repr(chosen), reason=reason))
-        attempts = Attempts(
-            job=job,
-            engine=runner,
-            frame=frame,
-            workers=workers,
-            min_workers=min(min_workers or workers, workers),
-            max_restarts=max_restarts,
-            timeout=timeout,
-            heartbeat=heartbeat,
-            encrypt=encrypt,
-            dispatch=dispatch,
-        )
+        job = begin_checkpoints(job)
+        attempts = Attempts(job, given, limits.of(workers), dispatch)
         outcomes = attempts.run()
-    result = assemble(initial, checked_recipe, outcomes, time.perf_counter() - start)
+    result = assemble(
+        initial,
+        checked_recipe,
+        outcomes,
+        lost=attempts.lost_seconds,
+        total=time.perf_counter() - start,
+        has_checkpoint=plan is not None,
+    )
     if trace is not None:
         tracing.write_trace(trace, chosen.name, [outcome.spans or [] for outcome in outcomes])
     return result
 
 
-def _check_workers(num_workers: int, min_workers: int | None) -> None:
-    check_integer("num_workers", num_workers)
-    if num_workers > VIRTUAL_SHARDS:
-        raise InputError(f"num_workers can be at most {VIRTUAL_SHARDS}. Received: {num_workers}")
-    if min_workers is None:
-        return
-    check_integer("min_workers", min_workers)
-    if min_workers > num_workers:
+def _check_network(network: Any) -> None:
+    if not isinstance(network, nn.Module) and not callable(network):
         raise InputError(
-            f"min_workers can be at most num_workers, {num_workers}. Received: {min_workers}"
+            "network must be a torch.nn.Module, or a function that makes one. Received: "
+            f"{type(network).__name__}"
         )
 
 
-def _frame_to_feed(data: Any, engine: Engine) -> Any:
-    """The Spark DataFrame whose rows the engine feeds to workers; None: they read them themselves.
-
-    A table goes to Spark's workers as a DataFrame; a DataFrame comes to local ones as a table.
-    """
-    if engine.name != "spark" or isinstance(data, str | os.PathLike):
-        return None
-    if _spark.is_dataframe(data):
-        return data
-    table = local_source(data, shuffle=True)
-    assert isinstance(table, TableSource)
-    return _spark.require_session().createDataFrame(table.table)
-
-
-def _make_source(frame: Any, data: Any, recipe: Recipe) -> Source:
-    """Where workers get their rows from."""
-    if frame is not None:
-        solver = recipe.solver()
-        blocks = solver is not None and solver.block_size is not None
-        return stream_source(frame, Placement.PARTITIONS if blocks else Placement.STRIPES)
-    local = data.toArrow() if _spark.is_dataframe(data) else data
-    source = local_source(local, shuffle=recipe.shuffle)
-    if _known_count(source) == 0:
-        raise InputError("There are no rows to train on: the data set is empty.")
-    return source
+def _try_first_rows(job: TrainingJob, given: TrainingData, device: str, allow_pickle: bool) -> None:
+    """Raise before all rows are read, if the network can't take them; say what is doubtful."""
+    tried = None if given.first is None else try_network(job, given.first.batch, device)
+    if tried is None:
+        return
+    doubts = list(tried.doubts)
+    why = "" if allow_pickle else tried.why_unsaveable()
+    if why:
+        doubts.append(
+            f"{type(job.network).__name__} {why}: once trained, it can be saved as a pickle only. "
+            "Use such layers, or say that a pickle is what you want: allow_pickle=True, of an "
+            "estimator allowPickle=True. Those who load it then have to trust you, since a pickle "
+            "runs code."
+        )
+    for doubt in doubts:
+        warnings.warn(doubt, UserWarning, stacklevel=3)
 
 
-def _read_locally(
-    engine: Engine, source: Source, columns: Columns, workers: int, stack: ExitStack
-) -> tuple[Engine, Source]:
-    """Engine and source for workers that read rows themselves: a table becomes a mapped file."""
-    if engine.name != "local":
-        return engine, source
-    if workers == 1:
-        return InlineEngine(), source
-    if isinstance(source, TableSource):
-        narrow = TableSource(source.table.select(list(columns.names)), source.placement)
-        source = stack.enter_context(narrow.mapped())
-    return engine, source
+def initial_network(
+    network: Any, given: TrainingData, columns: Columns, recipe: Recipe, weights: Any
+) -> nn.Module:
+    """A copy to train, with the weights to start from."""
+    if not isinstance(network, nn.Module):
+        network = made_network(network, given.inputs(columns), recipe.seed)
+    check_layers(network, recipe)
+    if recipe.solver() is not None:
+        check_full_batch(network, recipe.freeze)
+    return load_weights(copy.deepcopy(network).cpu(), weights)
 
 
 def make_recipe(options: dict[str, Any]) -> Recipe:
@@ -258,62 +244,8 @@ def make_recipe(options: dict[str, Any]) -> Recipe:
     known = [field.name for field in fields(Recipe)]
     for name in options:
         if name not in known:
-            raise InputError(f"There is no option {name!r}. {suggestion(name, known)}")
+            own = [name for name in inspect.signature(train).parameters if name != "recipe"]
+            raise InputError(f"There is no option {name!r}. {suggestion(name, [*known, *own])}")
     recipe = Recipe(**options)
     recipe.check()
     return recipe
-
-
-def choose_columns(
-    schema: pa.Schema,
-    features: str | Sequence[str] | None,
-    label: str | Sequence[str],
-    weight: str | None,
-    validation: float | str | None,
-) -> Columns:
-    """The part that each column plays, checked against the schema."""
-    fraction = isinstance(validation, float) and 0 < validation < 1
-    if not (validation is None or isinstance(validation, str) or fraction):
-        raise InputError(
-            f"validation must be a fraction between 0 and 1, or a column. Received: {validation!r}"
-        )
-    labels = (label,) if isinstance(label, str) else tuple(label)
-    marker = validation if isinstance(validation, str) else None
-    if features is None:
-        taken = {*labels, weight, marker}
-        others = tuple(name for name in schema.names if name not in taken)
-        features = ("features",) if "features" in schema.names else others
-    names = (features,) if isinstance(features, str) else tuple(features)
-    if not names:
-        raise InputError("There is no feature column: every column plays another part.")
-    columns = Columns(names, labels, weight, marker)
-    columns.check(schema)
-    return columns
-
-
-def _known_count(source: Source) -> int | None:
-    """How many rows there are, where that is known before reading them."""
-    return source.count() if isinstance(source, TableSource | ParquetSource) else None
-
-
-def _check_result_size(network: nn.Module, engine: Engine) -> None:
-    """Raise if the trained network is larger than Spark's limit of a result."""
-    limit = _spark.max_result_bytes(engine.session) if isinstance(engine, SparkEngine) else None
-    size = sum(t.nbytes for t in network.state_dict().values() if not is_lazy(t))
-    if limit is not None and size > limit:
-        raise InputError(
-            f"The network has {size / 1e9:.1f} GB of weights, but spark.driver.maxResultSize is "
-            f"{limit / 1e9:.1f} GB: raise it when the session is made."
-        )
-
-
-def _limit_workers(rows: int | None, num_workers: int) -> int:
-    """No more workers than rows."""
-    if rows is None or rows >= num_workers:
-        return num_workers
-    warnings.warn(
-        f"There are {rows} rows for {num_workers} workers: training on {rows}.",
-        UserWarning,
-        stacklevel=3,
-    )
-    return rows

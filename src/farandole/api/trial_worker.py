@@ -1,38 +1,21 @@
-"""What a worker of run_many does: take the next trial, run it, report it. And its rows."""
+"""What a worker of run_many does: take the next trial, run it, report it."""
 
 from __future__ import annotations
 
-import atexit
-import hashlib
-import os
 import pickle
-import random
-import shutil
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import cloudpickle
-import numpy as np
 import pyarrow as pa
-import torch
 import torch.distributed as dist
 
-from farandole import _spark
-from farandole.data import (
-    ParquetSource,
-    TableSource,
-    local_source,
-    read_table,
-    table_file,
-    write_table,
-)
-from farandole.engines import Engine, SparkEngine
+from farandole.api.shared_table import SharedTable
+from farandole.data import fold_of
+from farandole.training import seed_everything
 from farandole.world import World
 
 _POLL_SECONDS = 0.1
@@ -62,67 +45,6 @@ class TrialStarted:
     """Sent before a trial runs: if its worker dies, the driver knows in which trial."""
 
     number: int
-
-
-@dataclass(frozen=True)
-class SharedTable:
-    """A file that every worker can read the rows from."""
-
-    path: str
-    parquet: bool = False
-    distributed: bool = False
-    """Whether Spark copies it to every worker (`addFile`, `addArtifact`)."""
-
-    def table(self) -> pa.Table:
-        """All rows; an Arrow file is memory-mapped, so that the workers of a host share it."""
-        if self.parquet:
-            return ParquetSource(self.path).table()
-        path = _spark.distributed_path(self.path) if self.distributed else self.path
-        return read_table(path)
-
-
-def share_table(data: Any, engine: Engine, stack: ExitStack) -> SharedTable | None:
-    """Write the rows to a file that every worker can read."""
-    if data is None:
-        return None
-    source = local_source(data.toArrow() if _spark.is_dataframe(data) else data, shuffle=True)
-    if isinstance(source, ParquetSource):
-        local = "://" not in source.path
-        return SharedTable(os.path.abspath(source.path) if local else source.path, parquet=True)
-    assert isinstance(source, TableSource)
-    if isinstance(engine, SparkEngine) and not _workers_see_local_files(engine.session):
-        path = _write_named_by_content(source)
-        _spark.distribute(engine.session, path)
-        return SharedTable(os.path.basename(path), distributed=True)
-    return SharedTable(stack.enter_context(table_file(source.table)))
-
-
-def _workers_see_local_files(session: Any) -> bool:
-    """Whether the session's workers run on this machine, with its files."""
-    return _spark.is_local(session) and not _spark.is_connect(session)
-
-
-def _write_named_by_content(source: TableSource) -> str:
-    """A file of the rows, named by its content, that stays until this process ends.
-
-    Spark fetches it again for every executor that comes later, and knows it by its name.
-    """
-    folder = _process_folder()
-    path = os.path.join(folder, "rows.arrow")
-    write_table(source.table, path)
-    with open(path, "rb") as file:
-        name = hashlib.file_digest(file, "sha256").hexdigest()
-    named = os.path.join(folder, f"farandole-{name}.arrow")
-    os.replace(path, named)
-    return named
-
-
-@cache
-def _process_folder() -> str:
-    """A folder that is removed when this process ends."""
-    folder = tempfile.mkdtemp(prefix="farandole-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 @dataclass(frozen=True)
@@ -171,7 +93,7 @@ def _next_indices(count: int, world: World) -> Iterator[int]:
 
 def _run_trial(task: TrialsTask, trial: Trial, table: pa.Table | None) -> Trial:
     start = time.perf_counter()
-    _seed_everything(task.seed + trial.number)
+    seed_everything(task.seed + trial.number)
     try:
         value = task.fn(*_tables(table, trial.fold, task), **trial.options)
         pickle.loads(cloudpickle.dumps(value))  # a value that can't be pickled fails this trial
@@ -185,13 +107,6 @@ def _run_trial(task: TrialsTask, trial: Trial, table: pa.Table | None) -> Trial:
         )
 
 
-def _seed_everything(seed: int) -> None:
-    """Seed torch, Python and NumPy's global generator, which takes 32 bits."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % (1 << 32))
-
-
 def _tables(table: pa.Table | None, fold: int | None, task: TrialsTask) -> tuple[pa.Table, ...]:
     if table is None:
         return ()
@@ -199,12 +114,3 @@ def _tables(table: pa.Table | None, fold: int | None, task: TrialsTask) -> tuple
         return (table,)
     held_out = fold_of(table.num_rows, task.folds, task.seed) == fold
     return table.filter(pa.array(~held_out)), table.filter(pa.array(held_out))
-
-
-def fold_of(rows: int, folds: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Which fold each row belongs to: shuffled by the seed, and as even as can be.
-
-    >>> sorted(fold_of(7, 3).tolist())
-    [0, 0, 0, 1, 1, 2, 2]
-    """
-    return np.random.default_rng(seed).permutation(np.arange(rows) % folds)

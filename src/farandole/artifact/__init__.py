@@ -5,9 +5,17 @@ from farandole.artifact.folder import Artifact, replace_folder, untied_state_dic
 from farandole.artifact.loading import LoadedNetwork, load_network, load_weights
 from farandole.artifact.network_json import filled_network, network_from_json, network_to_json
 from farandole.artifact.onnx_file import OnnxNetwork
+from farandole.artifact.probing import probe_signature
 from farandole.artifact.program import Program
 from farandole.artifact.regular_files import open_regular, read_json, read_regular
-from farandole.artifact.signature import HEADS, Shape, Signature, probe_signature, zero_column
+from farandole.artifact.saveable import why_unsaveable
+from farandole.artifact.signature import (
+    HEADS,
+    Head,
+    Shape,
+    Signature,
+    zero_column,
+)
 from farandole.artifact.sums import SUMS, Sums, write_sums
 from farandole.artifact.tensor_file import read_tensors, tensor_sizes
 from farandole.artifact.torchscript import ScriptNetwork
@@ -16,6 +24,7 @@ __all__ = [
     "HEADS",
     "SUMS",
     "Artifact",
+    "Head",
     "LoadedNetwork",
     "OnnxNetwork",
     "Program",
@@ -37,6 +46,7 @@ __all__ = [
     "tensor_sizes",
     "torchscript",
     "untied_state_dict",
+    "why_unsaveable",
     "write_sums",
     "zero_column",
 ]

@@ -28,6 +28,7 @@ from torch import nn
 from farandole.artifact.network_json import filled_network, network_to_json
 from farandole.artifact.program import read_program, write_program
 from farandole.artifact.regular_files import open_regular, read_json
+from farandole.artifact.saveable import in_short, not_data
 from farandole.artifact.signature import Signature
 from farandole.artifact.sums import Sums, write_sums
 from farandole.artifact.tensor_file import read_tensors, tensor_sizes
@@ -175,16 +176,10 @@ def _write_program(artifact: Artifact, folder: Path, allow_pickle: bool) -> str:
         if allow_pickle:
             (folder / "network.pickle").write_bytes(cloudpickle.dumps(artifact.network))
             return "pickle"
-        why = str(error) if isinstance(error, ArtifactError) else _in_short(error)
         raise ArtifactError(
-            "This network is neither one of farandole.networks, nor a Sequential of those and of "
-            f"torch.nn layers, nor exportable by torch.export ({why}). Use such layers, or save it "
-            "with allow_pickle=True if those who load it trust you: loading a pickle runs code."
+            f"This network {not_data(in_short(error))}. Use such layers, or save it with "
+            "allow_pickle=True if those who load it trust you: loading a pickle runs code."
         ) from error
-
-
-def _in_short(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error)[:200]}"
 
 
 def _read_network(
@@ -218,7 +213,7 @@ def _unpickled(file: Path) -> nn.Module:
             module = _Unpickler(content).load()
         except Exception as error:  # what was pickled may raise anything
             raise ArtifactError(
-                f"{str(file)!r} can't be unpickled ({_in_short(error)}). Its classes must be "
+                f"{str(file)!r} can't be unpickled ({in_short(error)}). Its classes must be "
                 "importable here, in the version that they were saved with."
             ) from error
     if not isinstance(module, nn.Module):

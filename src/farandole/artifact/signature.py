@@ -1,18 +1,15 @@
-"""What a network takes and gives: its signature, and how it is found out with rows of zeros."""
+"""What a network takes and gives: its signature."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
-from torch import nn
 
-from farandole.errors import ArtifactError, InputError
-from farandole.networks import evaluation_mode, wrapping_advice
+from farandole.errors import ArtifactError
 from farandole.ragged import Ragged
 
 Shape = tuple[int | None, ...]
@@ -21,6 +18,35 @@ Shape = tuple[int | None, ...]
 HEADS = ("softmax", "log_softmax", "probabilities", "sigmoid", "sigmoids", "identity")
 """How a network's output becomes a prediction: "probabilities" are what it gives already, and
 "sigmoids" are several answers of yes or no."""
+NUMBERS = ("identity", "sigmoids")
+"""Those whose predictions aren't classes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """One of a network's outputs, and how it becomes a prediction."""
+
+    name: str = ""
+    """The label column's, or that of the output; empty where there is only one."""
+    output: int | str = 0
+    """Where it is in what `forward` returns: a number or a key."""
+    kind: str = "identity"
+    """One of `HEADS`."""
+    outputs: int = 1
+    """How many values it has for a row, or, of classes, for each position."""
+    positions: Shape = ()
+    """The shape of a row's predictions, if that is a class for each of many positions: the output
+    is (rows, classes, *positions). None: as long as the row."""
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether predictions are classes."""
+        return self.kind not in NUMBERS
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes: two for a single sigmoid output."""
+        return 2 if self.kind == "sigmoid" else self.outputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,23 +68,59 @@ class Signature:
     floating: str = "float32"
     thresholds: tuple[float, ...] = ()
     """Of a classifier: what each class's probability is divided by before the highest wins."""
+    output: int | str = 0
+    """Which of several outputs this is about."""
+    positions: Shape = ()
+    """Where there is a class for each of many positions, their shape: see `Head`."""
+    heads: tuple[Head, ...] = ()
+    """Of a network with several outputs that were trained: all of them. What stands above is then
+    that of the first."""
+    by_name: bool = False
+    """Whether columns go to `forward` in one dict."""
+    places: tuple[int, ...] = ()
+    """Which column is each positional argument of `forward`, where that isn't their order: they go
+    by name. -1: none, and the argument is None."""
 
     @property
     def is_classifier(self) -> bool:
         """Whether predictions are classes."""
-        return self.head not in ("identity", "sigmoids")
+        return self.head not in NUMBERS
 
     @property
     def num_classes(self) -> int:
         """Number of classes: two for a network with a single sigmoid output."""
-        return 2 if self.head == "sigmoid" else self.outputs
+        return self.only_head.num_classes
+
+    @property
+    def only_head(self) -> Head:
+        """The head, of a network with one."""
+        return Head(
+            output=self.output, kind=self.head, outputs=self.outputs, positions=self.positions
+        )
+
+    @property
+    def all_heads(self) -> tuple[Head, ...]:
+        """Each of several heads, or the only one."""
+        return self.heads or (self.only_head,)
+
+    def with_heads(self, heads: Sequence[Head]) -> Signature:
+        """The same network with these heads."""
+        first = heads[0]
+        return replace(
+            self,
+            head=first.kind,
+            outputs=first.outputs,
+            output=first.output,
+            positions=first.positions,
+            heads=tuple(heads) if len(heads) > 1 or first.name else (),
+        )
 
     @property
     def axes(self) -> tuple[int, ...]:
         """How many axes of each column vary in size."""
         return tuple(shape.count(None) for shape in self.shapes)
 
-    def arguments(self, columns: Sequence[torch.Tensor | Ragged]) -> list[torch.Tensor | Ragged]:
+    def arguments(self, columns: Sequence[torch.Tensor | Ragged]) -> list[Any]:
         """The positional arguments of `forward` for one batch of columns.
 
         >>> s = Signature(features=("a", "b"), shapes=((), ()), dtypes=("int64", "float32"),
@@ -68,6 +130,10 @@ class Signature:
         """
         floating: torch.dtype = getattr(torch, self.floating)
         cast = [c.to(floating) if self.floated or c.is_floating_point() else c for c in columns]
+        if self.by_name:
+            return [dict(zip(self.features, cast, strict=True))]
+        if self.places:
+            return [cast[place] if place >= 0 else None for place in self.places]
         if not self.stacked:
             return cast
         plain = [column for column in cast if isinstance(column, torch.Tensor)]
@@ -78,7 +144,7 @@ class Signature:
 
     def example(
         self, rows: int = 2, sizes: Mapping[str, Sequence[Sequence[int]]] | None = None
-    ) -> list[torch.Tensor | Ragged]:
+    ) -> list[Any]:
         """Arguments of the right shapes and types, all zero.
 
         Where rows may differ in size, they do; or they have the given `sizes`, by column.
@@ -109,6 +175,12 @@ class Signature:
                     "The signature of the saved network is damaged: "
                     f"{name} can't be {repr(value)[:80]}."
                 )
+        places = given.get("places", ())
+        if max(places, default=-1) >= len(given["features"]):
+            raise ArtifactError(
+                "The signature of the saved network is damaged: places name more columns than "
+                "there are."
+            )
         if not len(given["features"]) == len(given["shapes"]) == len(given["dtypes"]):
             raise ArtifactError(
                 "The signature of the saved network is damaged: features, shapes and dtypes are "
@@ -117,7 +189,12 @@ class Signature:
         made: dict[str, Any] = {
             name: tuple(one) if type(one) is list else one for name, one in given.items()
         }
-        return cls(**{**made, "shapes": tuple(tuple(shape) for shape in given["shapes"])})
+        made["shapes"] = tuple(tuple(shape) for shape in given["shapes"])
+        made["heads"] = tuple(
+            Head(**{**head, "positions": tuple(head["positions"])})
+            for head in given.get("heads", ())
+        )
+        return cls(**made)
 
 
 _LARGEST_ROW = 1 << 31
@@ -148,17 +225,49 @@ def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _LARGEST_ROW
+
+
+def _is_head(value: Any) -> bool:
+    """Whether this is a `Head` as JSON."""
+    if not isinstance(value, Mapping) or set(value) != set(_HEAD_CHECKS):
+        return False
+    return all(check(value[name]) for name, check in _HEAD_CHECKS.items())
+
+
+def _is_kind(value: Any) -> bool:
+    return _is_text(value) and value in HEADS
+
+
+def _is_output(value: Any) -> bool:
+    return _is_text(value) or _is_size(value)
+
+
+_HEAD_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "name": _is_text,
+    "output": _is_output,
+    "kind": _is_kind,
+    "outputs": _is_size,
+    "positions": _is_shape,
+}
+
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "features": _all(_is_text),
     "shapes": _all(_is_shape),
     "dtypes": _all(_is_dtype),
-    "head": lambda value: _is_text(value) and value in HEADS,
-    "outputs": lambda value: type(value) is int and 0 <= value < _LARGEST_ROW,
+    "head": _is_kind,
+    "outputs": _is_size,
     "labels": _all(_is_text),
     "stacked": _is_flag,
     "floated": _is_flag,
     "floating": _is_dtype,
     "thresholds": _all(lambda value: type(value) in (int, float)),
+    "output": _is_output,
+    "positions": _is_shape,
+    "heads": _all(_is_head),
+    "by_name": _is_flag,
+    "places": _all(lambda value: type(value) is int and -1 <= value < _LARGEST_ROW),
 }
 
 
@@ -185,87 +294,3 @@ def zero_column(
 
 _SIZES: dict[int, list[tuple[int, ...]]] = {1: [(5,), (3,)], 2: [(24, 32), (32, 16)]}
 """Sequences and images that are small, and yet large enough for a few layers with a stride."""
-
-
-Sizes = Mapping[str, Sequence[Sequence[int]]]
-
-
-def probe_signature(
-    network: nn.Module, signature: Signature, sizes: Sizes | None = None
-) -> tuple[Signature, list[Any]]:
-    """Find the way in which a network takes its columns, by giving it rows of zeros.
-
-    Returns the signature with that way, and the network's outputs. In columns whose rows vary in
-    size, the rows have these `sizes`.
-
-    >>> about = Signature(features=("a", "b"), shapes=((), ()), dtypes=("int64", "float32"),
-    ...                   head="identity", outputs=1)
-    >>> found, _ = probe_signature(nn.Linear(2, 1), about)
-    >>> found.stacked
-    True
-    """
-    first_error: Exception | None = None
-    for candidate in _candidates(network, signature):
-        try:
-            output = _outputs(network, candidate, sizes)
-        except Exception as error:
-            first_error = first_error or error
-            continue
-        return candidate, list(output) if isinstance(output, tuple | list) else [output]
-    raise InputError(_mismatch(network, signature, first_error)) from first_error
-
-
-def _candidates(network: nn.Module, signature: Signature) -> list[Signature]:
-    """The ways to give columns to the network, the most literal first."""
-    several = len(signature.features) > _count_positional(network) and not any(signature.axes)
-    scalar = signature.shapes == ((),)
-    has_integers = any(not dtype.startswith("float") for dtype in signature.dtypes)
-    # A forward with *args, as that of a loaded file, may still want all columns in one tensor.
-    unknown = (
-        len(signature.features) > 1
-        and _count_positional(network) >= _ANY
-        and not any(signature.axes)
-    )
-    stacked = [True] if several else [False, True] if scalar or unknown else [False]
-    floated = [False, True] if has_integers else [False]
-    return [replace(signature, stacked=s, floated=f) for f in floated for s in stacked]
-
-
-_ANY = 1 << 20
-
-
-def _count_positional(network: nn.Module) -> int:
-    parameters = list(inspect.signature(network.forward).parameters.values())
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return _ANY
-    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-
-
-def _outputs(network: nn.Module, signature: Signature, sizes: Sizes | None) -> Any:
-    device = next((p.device for p in network.parameters()), torch.device("cpu"))
-    with evaluation_mode(network):
-        return network(*[argument.to(device) for argument in signature.example(sizes=sizes)])
-
-
-def _mismatch(network: nn.Module, signature: Signature, error: Exception | None) -> str:
-    columns = ", ".join(
-        f"{name!r} with shape {shape} of {dtype}"
-        for name, shape, dtype in zip(
-            signature.features, signature.shapes, signature.dtypes, strict=True
-        )
-    )
-    hints = [
-        "Check the size of its first layer, and that forward takes one argument for each column."
-    ]
-    if any(len(shape) > 1 and None not in shape for shape in signature.shapes):
-        hints.append("A network for flat rows needs nn.Flatten() in front.")
-    if any(
-        None in s and d.startswith("int")
-        for s, d in zip(signature.shapes, signature.dtypes, strict=True)
-    ):
-        hints.append("Tokens need a vocabulary: networks.RNN(…, vocabulary=…).")
-    hints.append(wrapping_advice(network))
-    return (
-        f"The network ({type(network).__name__}) can't take the feature columns: {columns} a row. "
-        f"It says: {error}. {' '.join(hints)}".rstrip()
-    )

@@ -107,13 +107,13 @@ class CheckpointDirectory:
         self._retain(store, name)
         return str(name)
 
-    def load(self) -> Snapshot | None:
+    def load(self, *, warn: bool = True) -> Snapshot | None:
         """The newest checkpoint that is whole; None if there is none.
 
-        One that is damaged is named in a warning, and the one before it is used; before the first
-        is the start. Storage that can't be reached is another matter, and raises.
+        One that is damaged is named in a warning, if you want that, and the one before it is used;
+        before the first is the start. Storage that can't be reached is another matter, and raises.
         """
-        return self._first_whole(lambda store: reversed(_found(store)))
+        return self._first_whole(lambda store: reversed(_found(store)), warn)
 
     def best(self) -> Snapshot | None:
         """The checkpoint of the best score that is kept and whole; None if there is none."""
@@ -136,7 +136,9 @@ class CheckpointDirectory:
     def _store(self) -> Store:
         return RemoteStore(self.url) if _is_remote(self.url) else LocalStore(self.url)
 
-    def _first_whole(self, order: Callable[[Store], Iterable[CheckpointName]]) -> Snapshot | None:
+    def _first_whole(
+        self, order: Callable[[Store], Iterable[CheckpointName]], warn: bool = True
+    ) -> Snapshot | None:
         """Read one after the other, with a warning for each that is damaged."""
         store = self._store
         gone: set[CheckpointName] = set()
@@ -147,6 +149,8 @@ class CheckpointDirectory:
             except FileNotFoundError:  # deleted by who wrote a newer one: look again
                 continue
             except Damaged as error:
+                if not warn:
+                    continue
                 warnings.warn(
                     f"The checkpoint {name} in {store.place!r} is damaged, and not used: {error}.",
                     UserWarning,
@@ -175,7 +179,7 @@ def _absolute(url: str | os.PathLike[str]) -> str:
     if not isinstance(text, str) or not text:
         raise InputError(f"A checkpoint directory must be a path or a URL. Received: {url!r}")
     path = text.removeprefix("file://")  # the same folder, but flushed as fsspec can't
-    return path if _is_remote(path) else os.path.abspath(path)
+    return path if _is_remote(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def _is_remote(url: str) -> bool:

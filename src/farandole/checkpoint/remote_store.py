@@ -126,10 +126,13 @@ class RemoteStore:
         try:
             found: tuple[Any, str] = url_to_fs(self._url)
             return found
-        except (ImportError, ValueError) as error:  # "Install s3fs …", or a scheme that nobody has
+        except (ImportError, ValueError, OSError) as error:
+            # "Install s3fs …", a scheme that nobody has, or Hadoop's library that isn't there
+            reason = str(error).partition("\n")[0].rstrip(".")
             raise CheckpointError(
-                f"Can't keep checkpoints in {self.place!r}: {error}. Install the package for this "
-                "kind of URL where the workers run, or choose another."
+                f"Can't keep checkpoints in {self.place!r}: {reason}. Install what this kind of "
+                "URL needs where the workers run (a package; for hdfs:// Hadoop's libhdfs), or "
+                "choose another."
             ) from error
 
     def _path(self, *parts: str) -> str:

@@ -102,7 +102,7 @@ _REMEDIES = {
     errno.ENOTDIR: "A part of the path is a file: choose another folder.",
     errno.EEXIST: "There is a file of that name: choose another folder.",
     errno.EISDIR: "There is a folder where a file should be: remove it, or choose another folder.",
-    errno.ENOENT: "Has it been removed, or has another run taken it over?",
+    errno.ENOENT: "Has it been removed, has another run taken it over, or can't it be made?",
     errno.ENAMETOOLONG: "Choose a shorter path.",
 }
 

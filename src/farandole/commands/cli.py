@@ -20,6 +20,7 @@ from farandole.errors import FarandoleError, InputError, WorkerFailed, suggestio
 COMMANDS = {
     "train": "train a network on Parquet files, and save it; no Spark",
     "predict": "apply a network to the rows of files, or to photos; no Spark",
+    "serve": "answer requests for saved networks over HTTP; no Spark",
     "plan": "price every strategy on many workers, by simulation",
     "explain": "show a ring, a pipeline, backpropagation … step by step",
     "doctor": "check this machine, Spark and its workers",

@@ -167,7 +167,7 @@ def check_java() -> Finding:
 
 
 def check_cluster(opened: Callable[[], SparkSession]) -> Iterator[Finding]:
-    """A session, its slots, its workers' Python, and a ring through all of it."""
+    """A session, its slots, its workers' Python, a ring through all of it, and three rows."""
     start = time.perf_counter()
     try:
         with silent_stderr():
@@ -179,13 +179,20 @@ def check_cluster(opened: Callable[[], SparkSession]) -> Iterator[Finding]:
         yield Finding("Spark", False, _first_line(error), "Check --master or --remote")
         return
     yield Finding("Spark", True, detail)
-    yield check_slots(slots, running)
+    dynamic = _spark.has_dynamic_allocation(session)
+    yield check_slots(slots, running, dynamic=dynamic)
+    if dynamic:
+        slots = max(slots, 2)
     if slots:
         yield from check_ring(session, min(slots, 8))
+        yield from check_rows(session)
 
 
-def check_slots(slots: int, running: int | None) -> Finding:
+def check_slots(slots: int, running: int | None, *, dynamic: bool = False) -> Finding:
     """Room for tasks, and how much of it is left, where that is known."""
+    if dynamic:
+        detail = f"{slots} tasks at the same time now; Spark starts executors as they are needed"
+        return Finding("slots", True, detail)
     detail = f"{slots} tasks at the same time"
     if running is not None:
         detail += f", {max(0, slots - running)} free now"
@@ -227,6 +234,31 @@ def check_ring(session: SparkSession, size: int) -> Iterator[Finding]:
     )
 
 
+def check_rows(session: SparkSession) -> Iterator[Finding]:
+    """Train on three rows and predict for them: what a version of Spark breaks shows here."""
+    from torch import nn
+
+    from farandole.spark import TorchEstimator
+
+    start = time.perf_counter()
+    doing = "train on"
+    try:
+        values = [([0.0, 1.0], 0), ([1.0, 0.0], 1), ([1.0, 1.0], 1)]
+        rows = session.createDataFrame(values, "features array<double>, label int")
+        model = TorchEstimator(network=nn.Linear(2, 2), progress=False).fit(rows)
+        doing = "predict for"
+        found = model.transform(rows).collect()
+    except Exception as error:
+        remedy = "See docs/compatibility.md for the versions that were tried together"
+        yield Finding("rows", False, f"can't {doing} three: {_first_line(error)}", remedy)
+        return
+    seconds = time.perf_counter() - start
+    good = len(found) == len(values) and {row.prediction for row in found} <= {0.0, 1.0}
+    yield Finding(
+        "rows", good, f"trained on {len(found)} and predicted for them in {seconds:.1f} s"
+    )
+
+
 def _sum_ranks(world: object, _: None) -> tuple[str, str, float]:
     import torch
     import torch.distributed as dist
@@ -241,7 +273,19 @@ def _sum_ranks(world: object, _: None) -> tuple[str, str, float]:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line; of an error from Java, what it says after the name of its class."""
+    """The first line; of an error from Java, what it says after the name of its class.
+
+    Of one from a Python worker it is the last line of the traceback.
+
+    >>> _first_line(ValueError("Traceback (most recent call last):\\n  …\\nKeyError: 3"))
+    'KeyError: 3'
+    """
+    if "Traceback (most recent call last)" in str(error):
+        lines = [
+            line for line in str(error).splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)
+        ]
+        if lines:
+            return lines[-1]
     java = re.search(r"^: [\w.$]+: (.+)$", str(error), re.MULTILINE)
     return java[1] if java else (str(error).splitlines() or [type(error).__name__])[0]
 

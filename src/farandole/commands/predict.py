@@ -34,7 +34,7 @@ def add_options(parser: CommandParser) -> None:
     add("--answer", default="prediction", metavar="KIND", help=kinds)
     add("--k", type=whole_number, default=5, metavar="N", help="how many classes topk gives (5)")
     add("--labels", metavar="FILE", help="names of classes: a line each, or a list in a .json")
-    add("--nulls", default="error", help="what a null leads to: an error, or null as its answer")
+    add("--nulls", default="error", help="what null or NaN leads to: error, null; nan: it goes on")
     add("--head", help="of a network without a signature: softmax, sigmoid, identity …")
     add(
         "--batch-size", type=auto_or_number, default="auto", metavar="N", help="rows at once (auto)"

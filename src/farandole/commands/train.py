@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from farandole.api import TrainingResult
 
 _TYPED = {
-    "loss": "cross_entropy, mse …",
+    "loss": "cross_entropy, mse …; or for each head, such as digit=cross_entropy,size=mse",
+    "loss_weights": "of heads, such as size=0.1",
+    "task": "classification, binary, multilabel, regression; or for each head",
     "optimizer": "adam, sgd, lbfgs …",
     "optimizer_options": "such as momentum=0.9,nesterov=true",
     "seed": "of first weights, shuffling, validation split and dropout",
@@ -57,6 +59,7 @@ def add_options(parser: CommandParser) -> None:
     parser.argument_default = argparse.SUPPRESS  # train's own defaults hold
     add("--features", type=names, metavar="A,B", help="columns to feed (features, or all others)")
     add("--label", type=names, metavar="A,B", help="columns to learn (label)")
+    add("--no-label", dest="label", action="store_const", const=None, help="learn the features")
     add("--weight", metavar="NAME", help="a column of row weights")
     add("--validation", type=_fraction_or_name, metavar="F", help="such as 0.2, or a column")
     add(
@@ -74,6 +77,8 @@ def add_options(parser: CommandParser) -> None:
     add("--timeout", type=number, metavar="S", help="seconds that a worker waits for others")
     add("--heartbeat", type=number, metavar="S", help="seconds until a stuck worker is given up")
     add("--encrypt", action="store_true", help="encrypt what workers send each other")
+    add("--device", metavar="NAME", help="auto, cpu, cuda (a GPU for each worker) … (auto)")
+    add("--cpus-per-worker", type=whole_number, metavar="N", help="cores of each worker")
     add("--trace", metavar="FILE", help="for what every worker did, for explain --trace")
     for name, hint in get_type_hints(Recipe).items():
         add(f"--{name.replace('_', '-')}", help=_help(name), **_kind(hint))
@@ -145,8 +150,13 @@ def _kind(hint: Any) -> dict[str, Any]:
         Mapping[str, Any]: (pairs, "A=X"),
         Mapping[str, float]: (pairs, "A=X"),
     }
-    convert, metavar = next((read[kind] for kind in read if kind in kinds), (str, "NAME"))
+    plain = (_name_or_pairs, "NAME") if kinds == {Any} else (str, "NAME")
+    convert, metavar = next((read[kind] for kind in read if kind in kinds), plain)
     return {"type": convert, "metavar": metavar}
+
+
+def _name_or_pairs(text: str) -> Any:
+    return pairs(text) if "=" in text else text
 
 
 def _layers(text: str) -> str | list[str]:

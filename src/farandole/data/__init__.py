@@ -10,16 +10,22 @@ from farandole.data.columns import (
     rows_at_once,
     to_numpy,
 )
+from farandole.data.first_rows import WIDEST_VECTOR, FirstRows, first_rows, narrow_vectors
+from farandole.data.folds import fold_of, stratified_fold_of
 from farandole.data.image_decoding import decode_image
 from farandole.data.image_files import EMPTY_FILE, ImageFileReader
+from farandole.data.kept_table import KeptTable
 from farandole.data.loader import Loader, Rows, train_validation_split
 from farandole.data.mapped_array import MappedArray, RaggedColumn
 from farandole.data.order import VIRTUAL_SHARDS, Array, positions_among_used
+from farandole.data.packing import pack_groups, unpacked
 from farandole.data.pandas_to_arrow import ARROW_ERRORS, array_from_series, table_from_pandas
 from farandole.data.parquet import row_groups
 from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once, to_ragged
 from farandole.data.schema import (
+    KEY,
     Columns,
+    Fold,
     check_type,
     is_image,
     is_list,
@@ -35,20 +41,29 @@ from farandole.data.source import (
     Source,
     TableSource,
     local_source,
+    packed_columns,
     placed_rows,
     quote_name,
     stream_source,
+    vector_to_array,
+    with_fold,
+    with_plain_columns,
 )
 
 __all__ = [
     "ARROW_ERRORS",
     "EMPTY_FILE",
+    "KEY",
     "VIRTUAL_SHARDS",
+    "WIDEST_VECTOR",
     "Array",
     "BadColumn",
     "BadRows",
     "Columns",
+    "FirstRows",
+    "Fold",
     "ImageFileReader",
+    "KeptTable",
     "Loader",
     "MappedArray",
     "ParquetSource",
@@ -65,12 +80,17 @@ __all__ = [
     "check_type",
     "chunk_rows",
     "decode_image",
+    "first_rows",
+    "fold_of",
     "is_image",
     "is_list",
     "is_vector",
     "list_lengths",
     "lists_containing",
     "local_source",
+    "narrow_vectors",
+    "pack_groups",
+    "packed_columns",
     "placed_rows",
     "positions_among_used",
     "quote_name",
@@ -80,12 +100,17 @@ __all__ = [
     "row_groups",
     "rows_at_once",
     "scratch_folder",
+    "stratified_fold_of",
     "stream_source",
     "table_file",
     "table_from_pandas",
     "to_numpy",
     "to_ragged",
     "train_validation_split",
+    "unpacked",
+    "vector_to_array",
+    "with_fold",
+    "with_plain_columns",
     "write_shard",
     "write_table",
 ]

@@ -32,6 +32,8 @@ class RowSizes:
 
     def rows_that_fit(self, rows: slice) -> int:
         """How many of these rows fit, each padded to the largest of them."""
+        if self.sizes.shape[1] == 0:
+            return min(len(self.sizes[rows]), PADDED_VALUES // max(self.width, 1))
         largest = np.maximum.accumulate(self.sizes[rows], axis=0)
         padded = np.arange(1, len(largest) + 1) * largest.prod(axis=1) * self.width
         return int(np.searchsorted(padded, PADDED_VALUES, side="right"))

@@ -17,6 +17,7 @@ from farandole.data.order import (
     shuffled_cuts,
     shuffled_rows,
 )
+from farandole.data.schema import Fold
 from farandole.data.shards import Shard
 from farandole.data.source import Placement
 
@@ -39,12 +40,19 @@ class Rows:
 
 
 def train_validation_split(
-    shard: Shard, placement: Placement, rows: int, seed: int, validation: str | float | None
+    shard: Shard,
+    placement: Placement,
+    rows: int,
+    seed: int,
+    validation: str | float | Fold | None,
 ) -> tuple[Rows, Rows]:
     """The rows to train on and those to validate on."""
     shards = placement.shards_of(shard.keys, rows)
     held_out = np.zeros(len(shard), bool)
-    if isinstance(validation, str) and len(shard):
+    if isinstance(validation, Fold):
+        if len(shard):
+            held_out = shard.columns[validation.column].numpy() == validation.number
+    elif isinstance(validation, str) and len(shard):
         held_out = shard.columns[validation].numpy().astype(bool)
     elif validation:
         held_out = in_validation(shard.keys, float(validation), seed)

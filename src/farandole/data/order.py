@@ -48,9 +48,21 @@ def stripe_of(keys: Array, shards: int = VIRTUAL_SHARDS) -> Array:
     return keys % shards * STRIDE % shards
 
 
+_64_BITS = 0xFFFFFFFFFFFFFFFF
+
+
+def generator(seed: int, *places: int) -> np.random.Generator:
+    """Random numbers of a seed, which may be negative, for one place of many.
+
+    >>> generator(-1, 2).random() == generator(-1, 2).random() != generator(1, 2).random()
+    True
+    """
+    return np.random.default_rng([seed & _64_BITS, *places])
+
+
 def splitmix64(keys: Array, seed: int) -> Array:
     """Keys → uniform 64-bit numbers, the same on every machine."""
-    offset = np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF)
+    offset = np.uint64((seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) & _64_BITS)
     with np.errstate(over="ignore"):
         z = keys.astype(np.int64).view(np.uint64) + offset
         z = (z ^ (z >> np.uint64(30))) * _MIX[0]
@@ -82,7 +94,7 @@ def shuffled_cuts(sizes: Array, batch: int, seed: int, epoch: int) -> Iterator[A
     """
     rows = int(sizes.sum())
     ends = step_ends(rows, batch)
-    phases = (np.random.default_rng([seed, epoch]).permutation(len(sizes)) + 0.5) / len(sizes)
+    phases = (generator(seed, epoch).permutation(len(sizes)) + 0.5) / len(sizes)
     filled = np.flatnonzero(sizes)
     for start in range(0, len(ends), _BLOCK):
         part = ends[start : start + _BLOCK]
@@ -151,4 +163,4 @@ _CHUNK = 1 << 20
 
 def shuffled_rows(size: int, seed: int, epoch: int, shard: int) -> Array:
     """The order in which an epoch uses the rows of one virtual shard."""
-    return np.random.default_rng([seed, epoch, shard]).permutation(size)
+    return generator(seed, epoch, shard).permutation(size)

@@ -16,6 +16,18 @@ KEY = f"{RESERVED}key"
 
 
 @dataclass(frozen=True)
+class Fold:
+    """The rows of one fold: those whose whole number in this column is `number`.
+
+    >>> Fold("fold", 2)
+    Fold(column='fold', number=2)
+    """
+
+    column: str
+    number: int
+
+
+@dataclass(frozen=True)
 class Columns:
     """The columns of a data set, by the part they play."""
 
@@ -24,6 +36,8 @@ class Columns:
     weight: str | None = None
     validation: str | None = None
     """A boolean column that marks the rows to validate on."""
+    fold: int | None = None
+    """Where that column has numbers of folds instead: which of them to validate on."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -39,16 +53,20 @@ class Columns:
         """
         refuse_reserved(self.names)
         vary = dict(zip(self.features, axes, strict=True)) if axes is not None else {}
+        features = set(self.features)
+        types: dict[str, list[pa.DataType]] = {}
+        for one in schema:
+            types.setdefault(one.name, []).append(one.type)
         for name in self.names:
-            found = [field for field in schema if field.name == name]
+            found = types.get(name)
             if not found:
                 raise InputError(f"There is no column {name!r}. {suggestion(name, schema.names)}")
             if len(found) > 1:
                 raise InputError(
                     f"There are {len(found)} columns named {name!r}. Rename or drop all but one."
                 )
-            known = axes is not None or name not in self.features
-            check_type(name, found[0].type, vary.get(name, 0) if known else None)
+            known = axes is not None or name not in features
+            check_type(name, found[0], vary.get(name, 0) if known else None)
         both = [name for name in self.labels if vary.get(name)]
         if both:
             raise InputError(
@@ -63,7 +81,13 @@ class Columns:
             raise InputError(f"Weights must be numbers. Column {self.weight!r} holds {kind}.")
         if self.validation is not None:
             kind = schema.field(self.validation).type
-            if not pa.types.is_boolean(kind):
+            if self.fold is not None:
+                if not pa.types.is_integer(kind):
+                    raise InputError(
+                        "The column of a Fold must have whole numbers. "
+                        f"Column {self.validation!r} holds {kind}."
+                    )
+            elif not pa.types.is_boolean(kind):
                 raise InputError(
                     "The validation column must be boolean: true for the rows to validate on. "
                     f"Column {self.validation!r} holds {kind}. Compare it with a value first."

@@ -79,13 +79,13 @@ def _groups(
 
     So there are few files, however many columns.
     """
-    groups: dict[Any, tuple[str, ...]] = {}
+    groups: dict[Any, list[str]] = {}
     for name in names:
         kind = None if schema is None else schema.field(name).type
         alone = kind is None or not is_number(kind) or storage.axes.get(name, 0) > 0
         key = name if alone else kind
-        groups[key] = (*groups.get(key, ()), name)
-    return list(groups.values())
+        groups.setdefault(key, []).append(name)
+    return [tuple(group) for group in groups.values()]
 
 
 def _writer(group: tuple[str, ...], folder: str, storage: Storage) -> _Writer:
@@ -108,7 +108,8 @@ def _shard(writers: Sequence[_Writer], names: Sequence[str], keys: Array) -> Sha
         else:
             fixed[name] = column
     found = [bad for name in names for bad in problems[name].found()]
-    return Shard(fixed, keys, found, [writer.target for writer in writers], ragged)
+    tables = {tuple(one.names): one.table for one in writers if isinstance(one, _NumbersWriter)}
+    return Shard(fixed, keys, found, [writer.target for writer in writers], ragged, tables)
 
 
 def _describe(names: Sequence[str], writers: Sequence[_Writer]) -> str:
@@ -136,11 +137,13 @@ class _NumbersWriter:
     """Writes columns of plain numbers of one type, side by side in one array."""
 
     def __init__(self, names: Sequence[str], target: MappedArray, storage: Storage) -> None:
-        self._names, self.target, self._storage = names, target, storage
+        self.names, self.target, self._storage = names, target, storage
         self.problems = {name: _Problems() for name in names}
+        self.table = torch.empty(0)
+        """All of them, once they are written."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        arrays = [self._stored(name, batch.column(name)) for name in self._names]
+        arrays = [self._stored(name, batch.column(name)) for name in self.names]
         usable = [array for array in arrays if array is not None]
         if usable:  # else there is nothing but problems
             table = np.zeros((batch.num_rows, len(arrays)), usable[0].dtype)
@@ -150,8 +153,8 @@ class _NumbersWriter:
             self.target.append(table)
 
     def columns(self) -> dict[str, torch.Tensor]:
-        table = self.target.tensor().reshape(-1, len(self._names))
-        return {name: table[:, number] for number, name in enumerate(self._names)}
+        self.table = self.target.tensor().reshape(-1, len(self.names))
+        return {name: self.table[:, number] for number, name in enumerate(self.names)}
 
     def _stored(self, name: str, column: pa.Array) -> Array | None:
         problems = self.problems[name]

@@ -38,6 +38,8 @@ class Shard:
     mapped_arrays: list[MappedArray | MappedRaggedArray] = field(default_factory=list)
     ragged: dict[str, RaggedColumn] = field(default_factory=dict)
     """The columns whose rows differ in size."""
+    tables: dict[tuple[str, ...], torch.Tensor] = field(default_factory=dict)
+    """Columns of plain numbers that stand side by side in one file, together."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -86,6 +88,18 @@ class Shard:
         if isinstance(rows, slice):
             self._keep_to_limit()
             return column[rows]
+        return self._take_rows(column, rows)
+
+    def take_joined(self, names: tuple[str, ...], rows: torch.Tensor) -> torch.Tensor | None:
+        """Some rows of several columns side by side, if that is how they are kept."""
+        for together, table in self.tables.items():
+            first = together.index(names[0]) if names[0] in together else 0
+            if together[first : first + len(names)] == names:
+                part = table[:, first : first + len(names)]
+                return self._take_rows(part, rows)
+        return None
+
+    def _take_rows(self, column: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         if self.nbytes <= RESIDENT_LIMIT or len(rows) == 0:
             return column.index_select(0, rows)
         return torch.cat([self._take_some(column, some) for some in rows.split(_ROWS_AT_ONCE)])
@@ -102,6 +116,7 @@ class Shard:
     def close(self) -> None:
         """Drop the tensors and the files behind them."""
         self.columns.clear()
+        self.tables.clear()
         self.ragged.clear()
         for array in self.mapped_arrays:
             array.close()

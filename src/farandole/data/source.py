@@ -6,9 +6,9 @@ Every source yields Arrow batches with a key column, and says how keys fall into
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +18,9 @@ import pyarrow.dataset as ds
 
 from farandole import _spark
 from farandole.data.arrow_file import read_table, table_file
+from farandole.data.numpy_to_arrow import is_arrays, table_from_arrays
 from farandole.data.order import STRIDE, VIRTUAL_SHARDS, block_of, owned_by, stripe_of
+from farandole.data.packing import Group, pack_groups, unpacked
 from farandole.data.pandas_to_arrow import table_from_pandas
 from farandole.data.parquet import row_groups
 from farandole.data.schema import KEY, Columns
@@ -196,12 +198,17 @@ class StreamSource:
     def batches(
         self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        """What the engine feeds, as it is."""
-        return (batch.rename_columns([*names, KEY]) for batch in fed)
+        """What the engine feeds, each column by itself again."""
+        groups = pack_groups(self.arrow_schema, names)
+        for batch in fed:
+            *columns, keys = batch.columns
+            found = unpacked(groups, columns)
+            arrays = [*(found[name] for name in names), keys]
+            yield pa.RecordBatch.from_arrays(arrays, [*names, KEY])
 
 
-def local_source(data: Any, *, shuffle: bool) -> TableSource | ParquetSource:
-    """A source over pandas, Arrow or Parquet.
+def local_source(data: Any, *, shuffle: bool, label: str = "label") -> TableSource | ParquetSource:
+    """A source over pandas, Arrow, Parquet or arrays; of a pair, the second is called `label`.
 
     >>> local_source(pa.table({"x": [1.0, 2.0]}), shuffle=True).count()
     2
@@ -213,14 +220,19 @@ def local_source(data: Any, *, shuffle: bool) -> TableSource | ParquetSource:
         if "://" not in path and not os.path.exists(path):
             raise InputError(f"There is no file or folder {path!r}.")
         return ParquetSource(path, placement)
+    if isinstance(data, TableSource):
+        return replace(data, placement=placement)
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     if type(data).__module__.startswith("pandas.") and hasattr(data, "columns"):
         data = table_from_pandas(data)
+    if is_arrays(data):
+        data = table_from_arrays(data, label)
     if not isinstance(data, pa.Table):
         raise InputError(
-            "data must be a Spark DataFrame, a pandas DataFrame, an Arrow table or the path of "
-            f"Parquet files. Received: {type(data).__name__}"
+            "data must be a Spark DataFrame, a pandas DataFrame, an Arrow table, the path of "
+            "Parquet files, or arrays: X, (X, y), or by name in a dict. Received: "
+            f"{type(data).__name__}"
         )
     return TableSource(data, placement)
 
@@ -232,15 +244,22 @@ def placed_rows(
     *,
     shuffle: bool,
     placement: Placement = Placement.STRIPES,
+    vectors: Sequence[str] = (),
+    floating: str = "float64",
 ) -> DataFrame:
-    """The columns with a key, one partition a worker.
+    """The columns with a key, one partition a worker; of those, `vectors` become arrays.
 
     The key is a hash of the content, so that partitioning, file layout and retries don't matter;
     where order is to be kept, it is the position in the DataFrame.
     """
     from pyspark.sql import functions as F
 
-    chosen = [F.col(quote_name(name)) for name in columns.names]
+    groups = pack_groups(_spark.arrow_schema(frame), columns.names)
+    if len(groups) < len(columns.names):
+        frame = frame.select(*packed_columns(groups))
+        chosen = [F.col(f"column_{number}") for number in range(len(groups))]
+    else:
+        chosen = [F.col(quote_name(name)) for name in columns.names]
     # Plain names on the way: mapInArrow looks columns up unquoted, so a dot would mean a field.
     plain = [column.alias(f"column_{number}") for number, column in enumerate(chosen)]
     if placement is Placement.PARTITIONS:
@@ -249,7 +268,42 @@ def placed_rows(
         keyed = frame.select(*plain, F.xxhash64(*chosen).alias(KEY))
     else:
         keyed = _spark.numbered(frame.select(*plain), KEY)
-    return keyed.repartitionById(num_workers, _owner(F.col(KEY), num_workers))
+    placed = keyed.repartitionById(num_workers, _owner(F.col(KEY), num_workers))
+    if not vectors:
+        return placed
+    # Last, so that sparse vectors are moved as such.
+    sent = [
+        vector_to_array(F.col(f"column_{number}"), floating).alias(f"column_{number}")
+        if names[0] in vectors
+        else F.col(f"column_{number}")
+        for number, names in enumerate(groups)
+    ]
+    return placed.select(*sent, KEY)
+
+
+def packed_columns(groups: Sequence[Group]) -> list[Column]:
+    """The columns as they travel, under plain names: those of a group as one array."""
+    from pyspark.sql import functions as F
+
+    columns = []
+    for number, names in enumerate(groups):
+        quoted = ", ".join(map(quote_name, names))
+        value = F.expr(f"array({quoted})") if len(names) > 1 else F.col(quoted)
+        columns.append(value.alias(f"column_{number}"))
+    return columns
+
+
+def vector_to_array(vectors: Column, floating: str) -> Column:
+    """Vectors as arrays, null as null: Spark writes them to Arrow many times faster.
+
+    They are in single precision where the network computes in no more than that.
+    """
+    from pyspark.ml import functions as ML
+    from pyspark.sql import functions as F
+
+    single = floating in ("float32", "bfloat16")
+    arrays = ML.vector_to_array(vectors, "float32" if single else "float64")
+    return F.when(vectors.isNotNull(), arrays)
 
 
 def _owner(key: Column, size: int) -> Column:
@@ -263,6 +317,26 @@ def _owner(key: Column, size: int) -> Column:
 def stream_source(frame: DataFrame, placement: Placement = Placement.STRIPES) -> StreamSource:
     """The worker's end of `placed_rows`."""
     return StreamSource(_spark.arrow_schema(frame), placement)
+
+
+def with_fold(frame: DataFrame, column: str, folds: int, seed: int) -> DataFrame:
+    """A DataFrame with a fold for each row, which depends on the row's content alone."""
+    from pyspark.sql import functions as F
+
+    content = F.xxhash64(F.lit(seed), *(F.col(quote_name(name)) for name in frame.columns))
+    return frame.withColumn(column, F.pmod(content, F.lit(folds)).cast("smallint"))
+
+
+def with_plain_columns(frame: DataFrame, vectors: Sequence[str]) -> DataFrame:
+    """The same columns under plain names (`column_0` …); of those, `vectors` become arrays."""
+    from pyspark.sql import functions as F
+
+    found = []
+    for number, name in enumerate(frame.columns):
+        column = F.col(quote_name(name))
+        sent = vector_to_array(column, "float64") if name in vectors else column
+        found.append(sent.alias(f"column_{number}"))
+    return frame.select(*found)
 
 
 def quote_name(name: str) -> str:

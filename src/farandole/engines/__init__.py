@@ -8,6 +8,7 @@ from farandole import _spark
 from farandole.engines.base import DEFAULT_HEARTBEAT, Engine, Task
 from farandole.engines.fork_server import serve_forks
 from farandole.engines.inline import InlineEngine
+from farandole.engines.interrupt import Interrupts
 from farandole.engines.output import Output
 from farandole.errors import InputError
 
@@ -20,6 +21,7 @@ __all__ = [
     "DEFAULT_HEARTBEAT",
     "Engine",
     "InlineEngine",
+    "Interrupts",
     "LocalEngine",
     "Output",
     "SparkEngine",

@@ -13,8 +13,9 @@ from farandole.world import LONGEST_WAIT, World
 DEFAULT_HEARTBEAT = 30.0
 """Seconds after which a worker that doesn't respond is lost."""
 
-MessageHandler = Callable[[int, object], None]
-"""Receives (rank, message) on the driver while the workers run."""
+MessageHandler = Callable[[int, object], Any]
+"""Receives (rank, message) on the driver while the workers run; what it returns is the answer for a
+worker that asked."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Task:
     """Whether connections between workers, and with the driver, are encrypted."""
     stoppable: bool = False
     """Whether `work` looks at `world.link.stop_requested()`, so that Ctrl-C can end it in order."""
+    device: str = "auto"
+    """Where a worker computes: "auto", "cpu", "cuda" or "cuda:N"."""
+    cpus: int | None = None
+    """Cores of a worker; None: what the engine gives it."""
 
 
 class Engine(Protocol):

@@ -11,8 +11,10 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import pickle
 import re
+import sys
 import traceback
 import zlib
 from dataclasses import asdict, dataclass
@@ -28,6 +30,7 @@ _LOST_PEER = re.compile(
     r"|failed to recv|connectfullmesh failed",
     re.I,
 )
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MOST_BYTES = 64 << 10
 """Of an exception, or of a text: it has to pass through layers that cut or refuse long messages."""
 
@@ -48,7 +51,7 @@ class Failure:
     @classmethod
     def of(cls, rank: int, error: BaseException) -> Failure:
         """Describe `error` so that no reference to its frames remains."""
-        text = _shortened("".join(traceback.format_exception(error)))
+        text = _shortened(_traceback_text(error))
         summary = _shortened(f"{type(error).__name__}: {error}")
         described = ErrorText.of(error, _shortened)
         return cls(rank, summary, text, _pickled(error), _lost_peer(error), described)
@@ -107,6 +110,24 @@ def _lost_peer(error: BaseException) -> bool:
             return True
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return isinstance(link, PeerLost) and link.seconds is None
+
+
+def _traceback_text(error: BaseException) -> str:
+    """The traceback from the first frame on that is the user's; all of it, where none is."""
+    told: traceback.TracebackException | None
+    told = whole = traceback.TracebackException.from_exception(error)
+    while told is not None:
+        first = next((n for n, frame in enumerate(told.stack) if not _is_library(frame)), 0)
+        del told.stack[:first]
+        told = told.__cause__ or (None if told.__suppress_context__ else told.__context__)
+    return "".join(whole.format())
+
+
+def _is_library(frame: traceback.FrameSummary) -> bool:
+    """Whether this is a line of ours, or of torch."""
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    homes = [_PACKAGE, *([os.path.dirname(torch)] if torch else [])]
+    return frame.filename.startswith(tuple(os.path.join(home, "") for home in homes))
 
 
 def _shortened(text: str) -> str:

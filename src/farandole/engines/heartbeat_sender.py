@@ -32,9 +32,9 @@ MOST_TEXT = 4096
 BEATS = 6
 """How many there are in the time after which a worker that doesn't respond is given up."""
 _SETTINGS = struct.Struct(">HIIIdiB")
-_DUMP_SECONDS = 0.3
-_RECONNECT_SECONDS = 0.1
+_DUMP_SECONDS = 1.0
 """How long a worker may take to write down where it is."""
+_RECONNECT_SECONDS = 0.1
 
 
 def mac(key: bytes, *parts: bytes) -> bytes:
@@ -185,12 +185,16 @@ class Sender:
         """Where the worker's main thread is: its handler needs no interpreter lock.
 
         A signal may wake up a C function that waits. Then the worker would go on, though the driver
-        is about to give it up: so it is stopped.
+        is about to give it up: so it is stopped, but not before it has written a heading and the
+        line where it is, which on a busy machine may be apart.
         """
+        deadline = clock() + _DUMP_SECONDS
         os.kill(self._pid, dump_signal())
-        select.select([self._dump], [], [], _DUMP_SECONDS)
+        stack = b""
+        while stack.count(b"\n") < 2 and (more := self._read_dump(max(0.0, deadline - clock()))):
+            stack += more
         os.kill(self._pid, signal.SIGSTOP)
-        return self._read_dump(0.01)
+        return stack + self._read_dump(0.01)
 
     def _read_dump(self, seconds: float) -> bytes:
         ready, _, _ = select.select([self._dump], [], [], seconds)

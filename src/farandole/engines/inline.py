@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from farandole.devices import choose_device
 from farandole.engines.base import DEFAULT_HEARTBEAT, MessageHandler, Task
 from farandole.engines.interrupt import Interrupts
 from farandole.world import LONGEST_WAIT, World, entered
@@ -54,6 +57,9 @@ class _DirectLink:
     def tell(self, message: object) -> None:
         self._on_message(0, message)
 
+    def ask(self, message: object) -> Any:
+        return self._on_message(0, message)
+
     def flush(self, timeout: float = 10.0) -> None:
         """Every message has been handled already."""
 
@@ -80,9 +86,27 @@ class _Worker(threading.Thread):
     def run(self) -> None:
         start = time.perf_counter()
         try:
+            device = choose_device(self._task.device)
             state = self._task.load(0, 1, iter(()))
             seconds = {"read": time.perf_counter() - start, "ring-up": 0.0}
-            with entered(World(link=self.link, seconds=seconds)) as world:
+            world = World(device=device, link=self.link, seconds=seconds)
+            with _threads(self._task.cpus), entered(world):
                 self.result = self._task.work(world, state)
         except BaseException as error:  # a thread would swallow sys.exit()
             self.error = error
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """So many threads of torch's, for the body of a `with`: this process is the user's own."""
+    if count is None:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

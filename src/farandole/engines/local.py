@@ -80,11 +80,11 @@ class LocalEngine:
         server = fork_client.ready_server() if self.fork_server else None
         reports: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()
 
-        def dispatch(rank: int, message: object) -> None:
+        def dispatch(rank: int, message: object) -> Any:
             if isinstance(message, WorkerResult | Failure | Joined):
                 reports.put((rank, message))
-            else:
-                on_message(rank, message)
+                return None
+            return on_message(rank, message)
 
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
@@ -103,15 +103,19 @@ class LocalEngine:
                 "join_timeout": join_timeout,
                 "task": pickled,
             }
-            self._start(processes, server, common)
+            self._start(processes, server, common, task.cpus)
             return collector.results()
 
     def _start(
-        self, processes: list[WorkerProcess], server: ForkServer | None, common: dict[str, Any]
+        self,
+        processes: list[WorkerProcess],
+        server: ForkServer | None,
+        common: dict[str, Any],
+        cpus: int | None,
     ) -> None:
         """Add a process for each rank to `processes`; `common` is what all specs have."""
         size = common["size"]
-        threads = self.threads or max(1, usable_cores() // size)
+        threads = self.threads or cpus or max(1, usable_cores() // size)
         environ = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         with listen(LOOPBACK) as listener:
             for rank in range(size):
@@ -201,6 +205,8 @@ class _Collector:
         """Ask for an orderly end, where there is something to end in order: the ring is up."""
         if self._interrupts.count == 0:
             return
+        while not self._reports.empty():  # that all are up may be known already
+            self._receive(0.0)
         is_up = len(self._joined) == len(self._processes)
         if not (self._stoppable and is_up) or self._interrupts.count > 1:
             raise self._interrupts.error()

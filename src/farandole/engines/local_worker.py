@@ -22,6 +22,7 @@ from farandole.engines.failure import Failure
 from farandole.engines.fork_client import ForkServer, NoAnswer, kill_server
 from farandole.engines.fork_server import apply_driver_settings
 from farandole.engines.heartbeat import Heartbeat, HeartbeatAddress
+from farandole.engines.pickled import Pickled
 from farandole.engines.serialization import PickledTask
 
 # Modules are looked for where the driver finds them, the folder of its script included.
@@ -53,7 +54,7 @@ class WorkerSpec:
 class WorkerResult:
     """What a worker returned, pickled."""
 
-    payload: bytes
+    payload: Pickled
 
 
 class WorkerProcess(Protocol):

@@ -26,6 +26,10 @@ class PreemptibleLink:
         """Send one picklable message to the driver."""
         self._link.tell(message)
 
+    def ask(self, message: object) -> Any:
+        """Send one, and wait for the driver's answer."""
+        return self._link.ask(message)
+
     def flush(self, timeout: float = 10.0) -> None:
         """Wait, so many seconds at most, until what was told has left this process."""
         self._link.flush(timeout)

@@ -179,6 +179,8 @@ def process_group(
         tunnel = _tunnel(addresses[rank], device, credentials, timeout)
         store = TunnelledStore(store.caller, timeout, rank, tunnel)
         addresses = [LOOPBACK] * size  # gloo stays there, and the tunnel goes between hosts
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)  # else nccl takes the one of its rank's number
     with _gloo_interface(rank, addresses):  # to the end: groups made later need it as well
         dist.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout)
@@ -274,13 +276,6 @@ def interface_of(host: str) -> str | None:
                 if answer[20:24] == wanted:
                     return name
     return None
-
-
-def choose_device(local_rank: int, local_size: int) -> str:
-    """A GPU of its own for each worker of this host, or the CPU for all of them."""
-    if torch.cuda.is_available() and torch.cuda.device_count() >= local_size:
-        return f"cuda:{local_rank}"
-    return "cpu"
 
 
 def _has(store: AuthenticatedStore, key: str) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
-import cloudpickle
-
 from farandole.engines.base import Task
+from farandole.engines.driver_link import DriverLink
+from farandole.engines.pickled import Pickled
 from farandole.errors import InputError, LaunchError
 
 
@@ -18,9 +17,8 @@ class PickledTask:
     """
 
     def __init__(self, task: Task) -> None:
-        self._data: bytes | None = None
         try:
-            self._data = bytes(cloudpickle.dumps(task))
+            self.pickled = Pickled.of(task)
         except Exception as error:
             raise InputError(
                 f"The function, its arguments or something that it refers to can't be sent to the "
@@ -30,17 +28,38 @@ class PickledTask:
 
     def load(self) -> Task:
         """The task itself, in the worker."""
-        data, self._data = self._data, None
-        assert data is not None, "it has been loaded before"
-        task: Any = pickle.loads(data)
-        assert isinstance(task, Task)
-        return task
+        return _task(self.pickled)
 
 
-def dump_result(rank: int, result: object) -> bytes:
+class LinkedTask:
+    """A task that is too large for Spark's query: the worker gets it over its link."""
+
+    def __init__(self, link: DriverLink, address: str) -> None:
+        self._link, self._address = link, address
+
+    def load(self) -> Task:
+        """The task itself; raises before any row is read, if the driver can't be reached."""
+        pickled = self._link.fetch_task()
+        if pickled is None:
+            raise LaunchError(
+                f"A worker can't reach the driver at {self._address}, and what it is to do is too "
+                "large for Spark's query (the network, most often): it goes over this connection, "
+                "as the trained weights do. Let executors reach the driver there "
+                "(spark.driver.host, firewalls)."
+            )
+        return _task(pickled)
+
+
+def _task(pickled: Pickled) -> Task:
+    task = pickled.load()
+    assert isinstance(task, Task)
+    return task
+
+
+def dump_result(rank: int, result: object) -> Pickled:
     """What a worker returns, as bytes."""
     try:
-        return bytes(cloudpickle.dumps(result))
+        return Pickled.of(result)
     except Exception as error:
         raise TypeError(
             f"the result of rank {rank}, a {type(result).__name__}, can't be sent to the driver: "
@@ -48,10 +67,11 @@ def dump_result(rank: int, result: object) -> bytes:
         ) from error
 
 
-def load_result(rank: int, data: bytes) -> Any:
+def load_result(rank: int, data: Pickled | bytes) -> Any:
     """The driver's side of `dump_result`."""
     try:
-        return pickle.loads(data)
+        pickled = Pickled.from_bytes(data) if isinstance(data, bytes) else data
+        return pickled.load()
     except Exception as error:
         raise LaunchError(
             f"The result of rank {rank} arrived, but can't be read here: "

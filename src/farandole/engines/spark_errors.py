@@ -11,12 +11,16 @@ from itertools import pairwise
 
 from farandole._spark import TaskPlace
 from farandole.engines.failure import Failure, first_cause
+from farandole.engines.spark_gang import STARTED_AGAIN
 from farandole.errors import FarandoleError, JobCancelled, LaunchError, WorkerFailed, WorkerLost
 
 _LONGEST_QUOTE = 200
 _ABORTED = "Job aborted due to stage failure"
 _FAILED_TASK = "finished unsuccessfully."
-_BARRIER_TASK = re.compile(r"barrier task (?:Result|ShuffleMap)Task\(\d+, (\d+)\)")
+_TASK = re.compile(
+    r"(?:barrier task (?:Result|ShuffleMap)Task\(\d+, |Task of rank "
+    r"|rank (?=\d+ was started again))(\d+)"
+)
 _CANCELLED = re.compile(r"Job \d+ cancelled ?([^\n]*?)(?: SQLSTATE: \w+)?$", re.M)
 _OPERATION_CANCELLED = "OPERATION_CANCELED"  # Spark Connect's word for it
 _SHUT_DOWN = re.compile(r"SparkContext (?:was|has been) shut ?down|stopped SparkContext", re.I)
@@ -34,6 +38,7 @@ _FAULT_FRAME = re.compile(r'Current thread[^\n]*\n\s+File "([^"]+)", line (\d+) 
 _KILLED_TASK = re.compile(r"finished unsuccessfully\.\s*TaskKilled \(([^)\n]*)")
 _FETCH_FAILED = re.compile(r"FetchFailed")
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)|(PyArrow) >= [\d.]+ must be installed")
+_OTHER_FARANDOLE = re.compile(r"Can't get attribute '\w+' on <module 'farandole")
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 _OTHER_PYTHON = re.compile(r"different version: ?'?([\d.]+)'? than that in driver:? ?'?([\d.]+)")
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+[^\n]+")
@@ -76,6 +81,7 @@ def translated(
     *,
     lost: WorkerLost | None = None,
     known: Exception | None = None,
+    first: str | None = None,
 ) -> Exception:
     """The exception to raise in the place of Spark's.
 
@@ -86,8 +92,12 @@ def translated(
         secret: With which failures in Spark's text are signed.
         lost: A worker that the heartbeats miss.
         known: What all of that comes to, where Spark has no better word.
+        first: What Spark says of the task that failed first, where it ran others after that.
     """
     text = _text_of(error)
+    more = first is not None and _spark_knows_more(first)
+    if first is not None and (more or _ABORTED in text):
+        text = f"{_ABORTED}: {first}"
     found = Failure.from_text(text, secret)
     told = [*failures, found] if found else failures
     failure = first_cause(told) if told else None
@@ -95,7 +105,7 @@ def translated(
         return cancelled
     if failure is not None and not failure.lost_peer:
         return failure.to_error()
-    if isinstance(error, FarandoleError):  # what the driver itself has found out
+    if isinstance(error, FarandoleError) and not more:  # what the driver itself has found out
         return _placed(lost, places) if lost else error
     if lost is not None and not _spark_knows_more(text):
         return _placed(lost, places)
@@ -148,7 +158,7 @@ def _cancelled(text: str) -> Exception | None:
 
 def _lost(text: str, places: Mapping[int, TaskPlace]) -> Exception | None:
     """The worker whose process, executor or task has gone."""
-    task = _BARRIER_TASK.search(text)
+    task = _TASK.search(text)
     rank = int(task[1]) if task else None
     place = places.get(rank) if rank is not None else None
     if executor := _EXECUTOR_LOST.search(text):
@@ -159,6 +169,8 @@ def _lost(text: str, places: Mapping[int, TaskPlace]) -> Exception | None:
     if killed := _KILLED_TASK.search(text):
         why = _quoted(killed[1])
         return WorkerLost(rank, f"Spark killed its task{_on(place)}: {why}.")
+    if STARTED_AGAIN in text:
+        return WorkerLost(rank, "Spark ran its task again: what became of it isn't known.")
     if _FETCH_FAILED.search(text):
         return WorkerLost(
             None,
@@ -197,10 +209,17 @@ def _not_started(text: str) -> Exception | None:
         daemon = "spark.python.daemon.module is farandole.daemon, but " * (
             "farandole.daemon" in text and package == "farandole"
         )
+        sent = "or send it with farandole.spark.ship, " * (package == "farandole" and not daemon)
         return LaunchError(
             f"{daemon}the Python of Spark's workers has no {package}. Install it on every "
-            "executor, or let spark.pyspark.python (PYSPARK_PYTHON) name an environment that has "
-            "it, before the session starts."
+            f"executor, {sent}or let spark.pyspark.python (PYSPARK_PYTHON) name an environment "
+            "that has it, before the session starts."
+        )
+    if _OTHER_FARANDOLE.search(text):
+        return LaunchError(
+            "The Python of Spark's workers has a farandole of another version than this driver. "
+            "Install the driver's on every executor, or leave it out there and send it: "
+            "farandole.spark.ship(spark)."
         )
     if python := _NO_PYTHON.search(text):
         return LaunchError(
@@ -221,7 +240,7 @@ def _summarised(error: Exception, text: str) -> Exception:
     if not type(error).__module__.startswith("py4j"):
         return error
     python = _TRACEBACK.search(text)
-    task = _BARRIER_TASK.search(text)
+    task = _TASK.search(text)
     reason = _quoted(python[0].rpartition("\n")[2] if python else _root_line(text))
     if task:
         return WorkerFailed(int(task[1]), reason, python[0] if python else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,15 @@ _REASON_SECONDS = 2.0
 """How long Spark may take to say why a worker is gone, which it often knows best."""
 _END_SECONDS = 6.0
 """How long executors may take to end cancelled tasks: they allow Python processes two seconds."""
+_LAST_TASKS_SECONDS = 3.0
 _NOTICE_SECONDS = 15.0
 
 
 class SparkJob:
-    """Collects the workers' results in a thread of its own, so that Ctrl-C is handled in order."""
+    """Collects the workers' results in a thread of its own, so that Ctrl-C is handled in order.
+
+    `given_up` is asked all the time for a reason to end the job that only the engine knows.
+    """
 
     def __init__(
         self,
@@ -41,12 +45,14 @@ class SparkJob:
         notice: StartNotice,
         more: SlotWatch | None = None,
         heartbeat: float = DEFAULT_HEARTBEAT,
+        given_up: Callable[[], Exception | None] = lambda: None,
     ) -> None:
         self._session = session
         self._results = results
         self._notice = notice
         self._more = more
         self._heartbeat = heartbeat
+        self._given_up = given_up
         self._tag = f"farandole-{secrets.token_hex(8)}"
         self._table: pa.Table | None = None
         self._error: BaseException | None = None
@@ -76,8 +82,9 @@ class SparkJob:
                     endpoint.request_restart()
                 if monitor.lost is not None:
                     monitor.kill_workers()  # what is stopped or locked hears nothing else
-                if (error := endpoint.error or monitor.lost or executors.lost()) is not None:
-                    self._give_up(error)
+                found = endpoint.error or monitor.lost or executors.lost() or self._given_up()
+                if found is not None:
+                    self._give_up(found)
                 if interrupts.count == 0:
                     continue
                 if not stoppable or interrupts.count > 1 or endpoint.connected == 0:
@@ -94,6 +101,21 @@ class SparkJob:
         with suppress(Exception):  # the session may have been stopped meanwhile
             return _spark.task_places(self._session, self._tag)
         return {}
+
+    def first_failure(self) -> str | None:
+        """What Spark says of the task that failed first, as far as it tells."""
+        with suppress(Exception):  # the session may have been stopped meanwhile
+            return _spark.first_failure(self._session, self._tag)
+        return None
+
+    def let_tasks_end(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait a little, after an error, for tasks that Spark is ending: it tells of each."""
+        deadline = time.monotonic() + _LAST_TASKS_SECONDS
+        with suppress(Exception):  # the session may have been stopped meanwhile
+            while kind and _spark.has_running_tasks(self._session, self._tag):
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.05)
 
     def replace_stuck_executors(self) -> None:
         """Have Spark replace executors that don't end their tasks, after a worker was lost.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from farandole import _spark
@@ -24,13 +24,18 @@ _most: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 """The most slots that each session was seen to have."""
 
 
-def settled_slots(session: SparkSession, wanted: int, patience: float = REPLACEMENT_SECONDS) -> int:
+def settled_slots(
+    session: SparkSession,
+    wanted: int,
+    patience: float = REPLACEMENT_SECONDS,
+    profile: Any = None,
+) -> int:
     """How many tasks can run at once; for more than there are, a cluster gets some time.
 
     If the session has had the wanted slots before, it has lost executors: up to `patience` seconds
     are for Spark to replace them. If not, they will hardly come: some seconds, for a young cluster.
     """
-    available = _count(session)
+    available = _count(session, profile=profile)
     start = changed = time.monotonic()
     told = False
     while available < wanted and not _spark.is_local(session):
@@ -41,7 +46,7 @@ def settled_slots(session: SparkSession, wanted: int, patience: float = REPLACEM
         if lost and not told and now > start + _NOTICE_SECONDS:
             told = _tell(available, wanted)
         time.sleep(1.0 if _spark.is_connect(session) else 0.2)
-        before, available = available, _count(session, fresh=True)
+        before, available = available, _count(session, fresh=True, profile=profile)
         changed = changed if before == available else time.monotonic()
     return available
 
@@ -68,8 +73,8 @@ class SlotWatch:
         return self._done
 
 
-def _count(session: SparkSession, *, fresh: bool = False) -> int:
-    found = _spark.slots(session, fresh=fresh)
+def _count(session: SparkSession, *, fresh: bool = False, profile: Any = None) -> int:
+    found = _spark.slots(session, fresh=fresh, profile=profile)
     _most[session] = max(found, _most.get(session, 0))
     return found
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
 import pyarrow as pa
 
+from farandole.devices import check_own_device, choose_device, idle_gpus
 from farandole.engines.encryption import Credentials
 from farandole.engines.failure import Failure
 from farandole.engines.output import Output, output_to
+from farandole.engines.pickled import Pickled
 from farandole.engines.preemption import PreemptibleLink, Preemption
-from farandole.engines.rendezvous import Rendezvous, choose_device, process_group, wait_for_all
-from farandole.engines.serialization import PickledTask, dump_result
+from farandole.engines.rendezvous import Rendezvous, process_group, wait_for_all
+from farandole.engines.serialization import LinkedTask, PickledTask, dump_result
+from farandole.engines.store import AuthenticatedStore
 from farandole.world import Link, World, entered
 
 
@@ -46,11 +49,13 @@ class WorkerContext:
     """Seconds until all have loaded their rows."""
     credentials: Credentials
     """Of this run."""
+    gpus: Sequence[str] = ()
+    """The addresses of the GPUs that this worker was granted."""
 
 
 def run_task(
-    pickled: PickledTask, batches: Iterator[pa.RecordBatch], context: WorkerContext
-) -> bytes:
+    pickled: PickledTask | LinkedTask, batches: Iterator[pa.RecordBatch], context: WorkerContext
+) -> Pickled:
     """Load, join the others, work; gives the pickled result. Any error is a `WorkerFailure`."""
     try:
         with output_to(context.link):
@@ -61,12 +66,13 @@ def run_task(
 
 
 def _load_and_work(
-    pickled: PickledTask, batches: Iterator[pa.RecordBatch], context: WorkerContext
-) -> bytes:
+    pickled: PickledTask | LinkedTask, batches: Iterator[pa.RecordBatch], context: WorkerContext
+) -> Pickled:
     task = pickled.load()
     rank, rendezvous = context.rank, context.rendezvous
     on_stranger = partial(_tell_notice, context.link)
     open_store = partial(rendezvous.open_store, context.credentials, on_stranger)
+    choose_device(task.device, context.gpus)  # a GPU that isn't there is told before rows are read
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
     store = open_store() if rank == 0 else None
@@ -74,9 +80,10 @@ def _load_and_work(
     loaded = time.perf_counter()
     addresses = rendezvous.addresses()
     here = [other for other, address in enumerate(addresses) if address == addresses[rank]]
-    device = choose_device(here.index(rank), len(here))
     store = store or open_store()
+    device = _device(task.device, context, here, store)
     nonces = wait_for_all(store, rank, context.size, context.join_timeout)
+    _check_devices(store, device, here)
     store.set_timeout(timedelta(seconds=context.timeout))
     with (
         Preemption(task.stoppable) as preemption,
@@ -100,6 +107,25 @@ def _load_and_work(
         # They may hold the group (a method of an object that has a DDP module): before it ends.
         del task, state
     return payload
+
+
+def _device(
+    asked: str, context: WorkerContext, here: Sequence[int], store: AuthenticatedStore
+) -> str:
+    """The device of this worker, told to its neighbours before they know that it has come."""
+    device = choose_device(asked, context.gpus, here.index(context.rank), len(here))
+    store.set(f"device/{context.rank}", device)
+    notice = idle_gpus(asked, device) if here[0] == context.rank else None
+    if notice is not None:
+        _tell_notice(context.link, notice)
+    return device
+
+
+def _check_devices(store: AuthenticatedStore, device: str, here: Sequence[int]) -> None:
+    """Raise if a neighbour has the same GPU."""
+    if device != "cpu":
+        found = store.multi_get([f"device/{rank}" for rank in here])
+        check_own_device({rank: each.decode() for rank, each in zip(here, found, strict=True)})
 
 
 def _tell_notice(link: Link, text: str) -> None:

@@ -3,15 +3,23 @@
 from farandole.inference.answer import PREDICTION, PROBABILITY, RAW
 from farandole.inference.application import PackedApplication
 from farandole.inference.files import predict
-from farandole.inference.nulls import NULLS, UnusableInput, null_rows, restore_nulls
+from farandole.inference.nulls import (
+    NULLS,
+    NULLS_DOC,
+    UnusableInput,
+    null_rows,
+    restore_nulls,
+)
 from farandole.inference.prediction import Prediction
 from farandole.inference.predictor import Predictor
 from farandole.inference.saving import load, save
 from farandole.inference.udf import predict_by_group, predict_udf, register
 from farandole.inference.udf_forms import PredictUdf
+from farandole.inference.udf_packages import worker_function
 
 __all__ = [
     "NULLS",
+    "NULLS_DOC",
     "PREDICTION",
     "PROBABILITY",
     "RAW",
@@ -28,4 +36,5 @@ __all__ = [
     "register",
     "restore_nulls",
     "save",
+    "worker_function",
 ]

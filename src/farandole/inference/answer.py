@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 from farandole.arguments import check_integer
 from farandole.artifact import Signature
 from farandole.errors import InputError, suggestion
-from farandole.inference.prediction import Prediction
+from farandole.inference.prediction import Prediction, signature_of
 
 RAW, PROBABILITY, PREDICTION = "raw", "probability", "prediction"
 KINDS = (PREDICTION, "class", PROBABILITY, RAW, "topk", "all")
@@ -56,13 +57,16 @@ class Answer:
         return cls(answer, k, tuple(map(str, labels)))
 
     @property
-    def parts(self) -> tuple[int | str, ...]:
-        """Which of a network's outputs are needed."""
-        return tuple(self.outputs.values()) or (0,)
+    def parts(self) -> tuple[int | str, ...] | None:
+        """Which of a network's outputs are needed; None: those that were trained."""
+        return tuple(self.outputs.values()) or None
 
     def check(self, signature: Signature | None) -> None:
         """Raise if the network can't answer this, as far as that is known."""
         if signature is None or self.outputs:
+            return
+        if signature.heads:
+            self._check_heads(signature)
             return
         if not signature.is_classifier:
             several = signature.head == "sigmoids" and self.kind == PROBABILITY
@@ -70,11 +74,22 @@ class Answer:
                 asked = "labels need" if self.labels else f"{self.kind!r} needs"
                 raise InputError(f'{asked} a classifier. This network gives "prediction" or "raw".')
             return
+        if signature.positions and self.kind == "topk":
+            raise InputError('"topk" is for one class a row, not for positions: "probability".')
         classes = signature.num_classes
         if self.labels and len(self.labels) != classes:
             raise InputError(f"There are {len(self.labels)} labels for {classes} classes.")
         if self.kind == "topk" and self.k > classes:
             raise InputError(f"The network has {classes} classes. Received: k={self.k}")
+
+    def _check_heads(self, signature: Signature) -> None:
+        if self.labels:
+            raise InputError("labels are for a network with one head.")
+        for head in signature.heads:
+            try:
+                self.check(signature_of(signature, head))
+            except InputError as error:
+                raise InputError(f"The head {head.name!r}: {error}") from None
 
     def for_head(self, head: str | None) -> Answer:
         """The same of a network of which only this is known: then a prediction is a class."""
@@ -86,19 +101,24 @@ class Answer:
         """The type of the column, in Spark's words."""
         if self.outputs:
             return f"struct<{', '.join(f'`{name}`: {_LISTS}' for name in self.outputs)}>"
-        one = "string" if self.labels else "double"
+        if signature is not None and signature.heads:
+            heads = [(h.name, self.spark_type(signature_of(signature, h))) for h in signature.heads]
+            return f"struct<{', '.join(f'`{name}`: {kind}' for name, kind in heads)}>"
+        axes = 0 if signature is None else len(signature.positions)
+        one = _nested("string" if self.labels else "double", axes)
+        lists = _nested(_LISTS, axes)
         if self.kind == "topk":
             named = "label: string" if self.labels else "class: double"
             return f"array<struct<{named}, probability: double>>"
         if self.kind == "class":
             return one
         if self.kind in (RAW, PROBABILITY):
-            return _LISTS
+            return lists
         value = self._value_type(signature, one)
         if self.kind == PREDICTION:
             return value
-        lists = [RAW, PROBABILITY] if signature is None or signature.is_classifier else []
-        parts = [*(f"{name}: {_LISTS}" for name in lists), f"{PREDICTION}: {value}"]
+        shown = [RAW, PROBABILITY] if signature is None or signature.is_classifier else []
+        parts = [*(f"{name}: {lists}" for name in shown), f"{PREDICTION}: {value}"]
         return f"struct<{', '.join(parts)}>"
 
     def _value_type(self, signature: Signature | None, one: str) -> str:
@@ -113,6 +133,8 @@ class Answer:
         """The column; without a signature of the network's own, a prediction is what it gives."""
         if self.outputs:
             return _struct(dict(zip(self.outputs, map(lists, found.outputs), strict=True)))
+        if found.heads:
+            return _struct({name: self.to_arrow(one) for name, one in found.heads.items()})
         if not signed and len(found):
             self._check_classes(found)
         match self.kind:
@@ -121,9 +143,9 @@ class Answer:
             case "class":
                 return self._classes(found)
             case "raw":
-                return lists(found.raw)
+                return _by_row(lists(found.raw), found)
             case "probability":
-                return lists(_probability(found))
+                return _by_row(lists(_probability(found)), found)
             case "all":
                 return self._all(found)
         if not signed and not self.labels:
@@ -149,7 +171,10 @@ class Answer:
     def _all(self, found: Prediction) -> pa.Array:
         if found.classes is None:
             return _struct({PREDICTION: self._value(found)})
-        parts = {RAW: lists(found.raw), PROBABILITY: lists(_probability(found))}
+        parts = {
+            RAW: _by_row(lists(found.raw), found),
+            PROBABILITY: _by_row(lists(_probability(found)), found),
+        }
         return _struct({**parts, PREDICTION: self._value(found)})
 
     def _value(self, found: Prediction) -> pa.Array:
@@ -160,12 +185,13 @@ class Answer:
     def _classes(self, found: Prediction) -> pa.Array:
         if found.classes is None:
             raise InputError("Only a classifier has classes; this is a regression.")
-        return self._named(found.prediction)
+        named = _in_lists(self._named(found.prediction), found.prediction.shape)
+        return _by_row(named, found)
 
     def _named(self, classes: np.ndarray[Any, Any]) -> pa.Array:
-        if not self.labels:
-            return pa.array(classes.reshape(-1), pa.float64())
         flat = classes.reshape(-1)
+        if not self.labels:
+            return pa.array(flat, pa.float64())
         lost = np.isnan(flat)
         places = pa.array(np.where(lost, 0, flat).astype(np.int64), mask=lost)
         return pa.array(self.labels, pa.string()).take(places)
@@ -180,14 +206,31 @@ class Answer:
 
 
 def lists(rows: np.ndarray[Any, Any]) -> pa.ListArray:
-    """A matrix as a column of lists, without a copy.
+    """A matrix as a column of lists, without a copy; of more axes, of lists of lists.
 
     >>> lists(np.array([[1.0, 2.0], [3.0, 4.0]])).to_pylist()
     [[1.0, 2.0], [3.0, 4.0]]
     """
-    count, size = rows.shape
-    flat = pa.array(np.ascontiguousarray(rows, np.float64).reshape(-1))
-    return pa.ListArray.from_arrays(_offsets(count, size), flat)
+    return _in_lists(pa.array(np.ascontiguousarray(rows, np.float64).reshape(-1)), rows.shape)
+
+
+def _by_row(elements: pa.Array, found: Prediction) -> pa.Array:
+    """What is said of all positions, as a list for each row where rows differ in length."""
+    if found.lengths is None:
+        return elements
+    ends = np.concatenate([[0], np.cumsum(found.lengths)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), elements)
+
+
+def _in_lists(flat: pa.Array, shape: Sequence[int]) -> Any:
+    """Values as lists of lists, as deep as an array of this shape has axes after the first."""
+    for axis in range(len(shape) - 1, 0, -1):
+        flat = pa.ListArray.from_arrays(_offsets(math.prod(shape[:axis]), shape[axis]), flat)
+    return flat
+
+
+def _nested(kind: str, axes: int) -> str:
+    return "array<" * axes + kind + ">" * axes
 
 
 def _offsets(count: int, size: int) -> pa.Array:

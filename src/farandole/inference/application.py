@@ -12,19 +12,26 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import torch
 
 from farandole.arguments import check_choice, check_integer_or_auto
 from farandole.artifact import HEADS, LoadedNetwork, Signature, load_network
-from farandole.data import is_image, is_vector
+from farandole.data import BadRows, is_image, is_vector
+from farandole.devices import check_device
 from farandole.errors import InputError, suggestion
 from farandole.inference.answer import Answer
-from farandole.inference.nulls import NULLS, UnusableInput, null_rows, restore_nulls
+from farandole.inference.nulls import (
+    MISSING,
+    UnusableInput,
+    nan_rows,
+    null_rows,
+    restore_nulls,
+)
 from farandole.inference.packed_predictor import PackedPredictor
 from farandole.inference.precision import check_precision
-from farandole.inference.prediction import Prediction
+from farandole.inference.prediction import Prediction, no_rows
 from farandole.inference.predictor import Predictor, same_length
 from farandole.inference.prefetch import prefetch
+from farandole.inference.signature_inference import names_for
 from farandole.networks import ragged_axes, takes_gray
 
 
@@ -45,7 +52,7 @@ class Application:
 
     def __call__(self, columns: Sequence[Any], offset: int = 0, place: str = "") -> pa.Array:
         """The answers for these rows, which begin `offset` rows after a `place`'s first one."""
-        missing = null_rows(columns) if self.nulls == "null" else None
+        missing = self._missing(columns, offset, place)
         if missing is not None:
             kept = pa.array(~missing)
             columns = [column.filter(kept) for column in columns]
@@ -55,6 +62,22 @@ class Application:
             raise unusable.at(offset, place) from None
         answers = self.answer.to_arrow(found, signed=self.signature is not None)
         return answers if missing is None else restore_nulls(answers, missing)
+
+    def _missing(self, columns: Sequence[Any], offset: int, place: str) -> Any:
+        """True for each row that is answered with null; NaN counts as null, unless it goes on."""
+        missing = null_rows(columns) if self.nulls == "null" else None
+        if self.nulls == "nan":
+            return missing
+        names = names_for(columns, self.predictor.names)
+        for name, column in zip(names, columns, strict=True):
+            lost = nan_rows(column)
+            if lost is None:
+                continue
+            if self.nulls == "error":
+                bad = BadRows(name, "NaN", int(lost.sum()), "nan", "nan")
+                raise UnusableInput(bad, int(lost.argmax())).at(offset, place)
+            missing = lost if missing is None else missing | lost
+        return missing
 
     def stream(self, batches: Iterator[Sequence[pa.Array]], place: str = "") -> Iterator[pa.Array]:
         """The answers for batches of columns, each fetched while the one before is worked on."""
@@ -89,7 +112,8 @@ class Application:
         about = self.signature or Signature(
             features=(), shapes=(), dtypes=(), head=self.predictor.head, outputs=width
         )
-        nothing = Prediction([torch.empty(0, about.outputs) for _ in self.answer.parts], about)
+        parts = self.answer.parts
+        nothing = Prediction(no_rows(about, parts), about, by_head=parts is None)
         return self.answer.to_arrow(nothing, signed=self.signature is not None).type
 
 
@@ -100,15 +124,23 @@ class PackedApplication:
     predictor: PackedPredictor
     answer: Answer
     nulls: str = "error"
+    device: str = "auto"
+    """What was asked for; where it is to happen, that becomes one that is there."""
 
     @classmethod
     def of(
-        cls, model: Any, *, folder: str | os.PathLike[str] | None = None, **options: Any
+        cls,
+        model: Any,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        device: str = "auto",
+        **options: Any,
     ) -> PackedApplication:
         """Packed for workers elsewhere; `folder` is one that they see as well."""
+        check_device(device)
         asked = check_options(model, **options)
         packed = PackedPredictor.of(*asked.loaded, folder, **asked.predictor)
-        return cls(packed, asked.answer, asked.nulls)
+        return cls(packed, asked.answer, asked.nulls, device)
 
     def load(self, find: Callable[[str], str] = str, device: str = "cpu") -> Application:
         """Ready to answer, in the process where that is to happen: made once for all batches.
@@ -125,7 +157,7 @@ class PackedApplication:
         return loaded
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PackedApplication, (self.predictor, self.answer, self.nulls)
+        return PackedApplication, (self.predictor, self.answer, self.nulls, self.device)
 
 
 class Options(NamedTuple):
@@ -149,13 +181,17 @@ def check_options(
     precision: str | None = None,
     head: str | None = None,
     input_shapes: Sequence[tuple[int, ...]] | None = None,
+    names: Sequence[str] = (),
     allow_pickle: bool = False,
 ) -> Options:
-    """Load the network, unless an option is wrong; `predict_udf` describes them."""
+    """Load the network, unless an option is wrong; `predict_udf` describes them.
+
+    `names` are those of the columns, for errors about a network that doesn't know them.
+    """
     check_integer_or_auto("batch_size", batch_size)
     check_precision(precision)
     wanted = Answer.of(answer, k, labels)
-    check_choice("nulls", nulls, NULLS)
+    check_choice("nulls", nulls, MISSING)
     if head is not None and head not in HEADS:
         raise InputError(f"There is no head {head!r}. {suggestion(head, HEADS)}")
     _check_shapes(input_shapes)
@@ -163,7 +199,7 @@ def check_options(
     wanted.check(loaded.signature)
     options: dict[str, Any] = {"batch_size": batch_size, "precision": precision}
     if loaded.signature is None:
-        options |= {"head": head, "input_shapes": input_shapes}
+        options |= {"head": head, "input_shapes": input_shapes, "names": tuple(names)}
         wanted = wanted.for_head(head)
     elif head is not None or input_shapes is not None:
         raise InputError("head and input_shapes are for networks without a signature.")

@@ -38,6 +38,9 @@ class InputColumns:
 
     def __init__(self, signature: Signature, *, reshapes: bool = False) -> None:
         self.signature = signature
+        self.parts = [head.output for head in signature.all_heads]
+        """Which of the network's outputs were trained."""
+        self._axes = signature.axes
         self.rows_at_once: int | None = None
         """How many rows the network can take, once that is known."""
         self._reshapes = reshapes
@@ -51,7 +54,7 @@ class InputColumns:
             )
         arrow = [
             ragged_rows_at_once(column, axes) if axes else rows_at_once(column)
-            for column, axes in zip(columns, self.signature.axes, strict=True)
+            for column, axes in zip(columns, self._axes, strict=True)
             if isinstance(column, pa.Array | pa.ChunkedArray)
         ]
         return min([*arrow, max(len(columns[0]), 1)])
@@ -154,10 +157,13 @@ def named_columns(data: Any, network: nn.Module, signature: Signature | None) ->
     (2, 1)
     """
     known = signature.features if signature else None
+    if known and _is_matrix(data, len(known)):
+        data = {name: data[:, number] for number, name in enumerate(known)}
     if isinstance(data, torch.Tensor | np.ndarray | Ragged) and (not known or len(known) == 1):
         data = {known[0] if known else "x": data}
     names = known or tuple(_column_names(data))
-    missing = [name for name in names if name not in _column_names(data)]
+    there = set(_column_names(data))
+    missing = [name for name in names if name not in there]
     if missing:
         raise InputError(f"There is no column {missing[0]!r} to predict from.")
     axes = signature.axes if signature else ragged_axes(network)
@@ -167,6 +173,12 @@ def named_columns(data: Any, network: nn.Module, signature: Signature | None) ->
         as_ragged(name, data[name], count) if count else _as_column(name, data[name])
         for name, count in zip(names, axes or (0,) * len(names), strict=True)
     ]
+
+
+def _is_matrix(data: Any, width: int) -> bool:
+    """Whether this is an array whose columns are those that a network of several takes."""
+    array = isinstance(data, torch.Tensor | np.ndarray) and width > 1
+    return array and data.ndim == 2 and data.shape[1] == width
 
 
 def _column_names(data: Any) -> Sequence[str]:

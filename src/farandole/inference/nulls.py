@@ -8,13 +8,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from farandole.data import BadRows, is_list, list_lengths, lists_containing
+from farandole.data import BadRows, is_list, is_vector, list_lengths, lists_containing
 from farandole.errors import InputError
 
 Array = np.ndarray[Any, Any]
 
 NULLS = ("error", "null")
+MISSING = (*NULLS, "nan")
+"""What to do about rows with a null or NaN among their numbers."""
+NULLS_DOC = (
+    "'error' names the first row with a null or NaN, 'null' answers it with null, 'nan' lets NaN "
+    "go through the network"
+)
 
 
 class UnusableInput(InputError):
@@ -41,10 +48,11 @@ class UnusableInput(InputError):
         rows = self.rows
         if self.row is not None:
             where = f"row {self.row:,}{self.place or ' of its batch'}"
-            what = [] if rows.kind == "null" else [rows.example]
+            what = [] if rows.kind in ("null", "nan") else [rows.example]
             rows = replace(rows, example=", ".join([*what, where]))
         advice = "Drop or fill them before predicting"
-        null = ', or let nulls="null" answer them with null' if self.rows.kind == "null" else ""
+        missing = self.rows.kind in ("null", "nan")
+        null = ', or let nulls="null" answer them with null' if missing else ""
         return f"{rows} {advice}{null}."
 
 
@@ -73,6 +81,41 @@ def _null_entries(column: Any) -> Array | None:
         return own
     lists = lists_containing(inner, list_lengths(column))
     return lists if own is None else lists | own
+
+
+def nan_rows(column: Any) -> Array | None:
+    """True for each row with a NaN in it; None if there is none.
+
+    >>> nan_rows(pa.array([[1.0], [2.0, float("nan")]]))
+    array([False,  True])
+    """
+    if isinstance(column, np.ndarray):
+        flat = column.reshape(len(column), -1) if column.dtype.kind == "f" else None
+        return None if flat is None or not _has_nan(flat) else np.asarray(np.isnan(flat).any(1))
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if not isinstance(column, pa.Array):
+        return None
+    if is_vector(column.type):
+        return nan_rows(column.field("values"))
+    if is_list(column.type):
+        inner = nan_rows(column.flatten())
+        return None if inner is None else lists_containing(inner, list_lengths(column))
+    if not pa.types.is_floating(column.type):
+        return None
+    if column.null_count:  # of which NumPy would make NaN
+        return np.asarray(pc.fill_null(pc.is_nan(column), False)) if _any_nan(column) else None
+    values: Array = column.to_numpy(zero_copy_only=False)
+    return np.asarray(np.isnan(values)) if _has_nan(values) else None
+
+
+def _has_nan(values: Array) -> bool:
+    """A sum is NaN where a term is: far cheaper than a test of each; of infinities it may be."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isnan(values.sum(dtype=np.float64))) and bool(np.isnan(values).any())
+
+
+def _any_nan(column: pa.Array) -> bool:
+    return bool(pc.any(pc.is_nan(column)).as_py())
 
 
 def restore_nulls(answers: pa.Array, missing: Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,11 @@ from torch.nn.parameter import UninitializedParameter
 
 from farandole.arguments import check_integer_or_auto
 from farandole.artifact import OnnxNetwork, Signature
-from farandole.errors import InputError, suggestion
+from farandole.errors import InputError
 from farandole.inference.columns import InputColumns, Rows, may_modify_inputs, named_columns
 from farandole.inference.nulls import UnusableInput
 from farandole.inference.precision import lowered, supported
-from farandole.inference.prediction import Prediction
+from farandole.inference.prediction import Prediction, no_rows
 from farandole.inference.ragged_columns import row_chunks
 from farandole.inference.signature_inference import (
     FirstRows,
@@ -24,7 +24,8 @@ from farandole.inference.signature_inference import (
     infer_signature,
     unknown_signature,
 )
-from farandole.networks import PROBE_ROWS, BatchSizing
+from farandole.networks import PROBE_ROWS, BatchSizing, chosen_output
+from farandole.ragged import Ragged
 
 Parts = Sequence[int | str]
 
@@ -41,6 +42,7 @@ class Predictor:
         head: without a signature, how outputs become classes, one of `artifact.signature.HEADS`;
             None: softmax, unless they are probabilities already, or their logarithms.
         input_shapes: without a signature, the shape of a row of each column, if not its own.
+        names: without a signature, what errors call the columns.
         device: where to compute.
 
     >>> signature = Signature(features=("x",), shapes=((2,),), dtypes=("float32",),
@@ -59,6 +61,7 @@ class Predictor:
         precision: str | None = None,
         head: str | None = None,
         input_shapes: Sequence[tuple[int, ...]] | None = None,
+        names: Sequence[str] = (),
         device: str = "cpu",
     ) -> None:
         check_integer_or_auto("batch_size", batch_size)
@@ -71,6 +74,7 @@ class Predictor:
         self._precision = precision
         self._head = head
         self._shapes = input_shapes
+        self._names = names
         self._device = device
         self._batch_size = batch_size if isinstance(batch_size, int) else None
         self._copies = may_modify_inputs(self.network)
@@ -85,17 +89,26 @@ class Predictor:
         """How outputs become classes: as the signature says, or as far as that is known."""
         return self.signature.head if self.signature else self._head or "softmax"
 
-    def __call__(self, data: Any, parts: Parts = (0,)) -> Prediction:
+    @property
+    def names(self) -> Sequence[str]:
+        """What its columns are called, as far as that is known."""
+        return self.signature.features if self.signature else self._names
+
+    def __call__(self, data: Any, parts: Parts | None = None) -> Prediction:
         """Predict for a pandas DataFrame, an Arrow table or batch, or a mapping of columns."""
         return self.predict_columns(named_columns(data, self.network, self.signature), parts)
 
-    def predict_columns(self, columns: Sequence[Any], parts: Parts = (0,)) -> Prediction:
+    def predict_columns(self, columns: Sequence[Any], parts: Parts | None = None) -> Prediction:
         """Predict for columns in the order of the signature, as NumPy or Arrow arrays.
 
-        Of a network with several outputs, `parts` says which are wanted: numbers, or keys.
+        Of a network with several outputs, `parts` says which are wanted: numbers, or keys; None:
+        those that were trained.
         """
         rows = same_length(columns)
         inputs = self._columns or self._inferred_columns(columns, rows)
+        asked = parts
+        if parts is None:
+            parts = inputs.parts
         step = inputs.rows_to_convert(columns)
         found: list[list[torch.Tensor]] = []
         for start in range(0, rows, step):
@@ -105,15 +118,15 @@ class Predictor:
                 raise unusable.at(start, "") from None
             found += self._outputs(inputs, arrays, parts)
         if not found:
-            found = [[torch.empty(0, inputs.signature.outputs) for _ in parts]]
-        outputs = [torch.cat(part) for part in zip(*found, strict=True)]
-        return Prediction(outputs, inputs.signature)
+            found = [no_rows(inputs.signature, asked)]
+        outputs = [_joined(part) for part in zip(*found, strict=True)]
+        return Prediction(outputs, inputs.signature, by_head=asked is None)
 
     def _inferred_columns(self, columns: Sequence[Any], rows: int) -> InputColumns:
         """Of a network without a signature: what it takes when it gets such columns."""
         if rows == 0:
             return InputColumns(unknown_signature(len(columns), self.head))
-        first = FirstRows.of(self.network, columns)
+        first = FirstRows.of(self.network, columns, self._names)
         if first.layout not in self._inferred:
             with supported(self._precision):
                 signature = infer_signature(
@@ -142,12 +155,16 @@ class Predictor:
         self, inputs: InputColumns, arrays: Sequence[Rows], parts: Parts
     ) -> list[torch.Tensor]:
         arguments = inputs.arguments(arrays, self._device, copies=self._copies)
-        with torch.inference_mode(), supported(self._precision):
-            output = self.network(*arguments)
-        found = [chosen_part(output, part).cpu() for part in parts]
+        with torch.inference_mode():
+            if self._precision is None:
+                output = self.network(*arguments)
+            else:
+                with supported(self._precision):
+                    output = self.network(*arguments)
+        found = [chosen_output(output, part).to("cpu") for part in parts]
         rows = len(arrays[0])
         for one in found:
-            if one.dim() == 0 or len(one) != rows:
+            if (isinstance(one, torch.Tensor) and one.dim() == 0) or len(one) != rows:
                 raise InputError(
                     f"The network gives an output of shape {tuple(one.shape)} for {rows} rows. "
                     "Its first axis must be the row."
@@ -155,29 +172,20 @@ class Predictor:
         return found
 
 
+def _joined(parts: Sequence[Any]) -> Any:
+    """One output for the rows of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    if not isinstance(parts[0], Ragged):
+        return torch.cat(list(parts))
+    values, sizes = [part.values for part in parts], [part.sizes for part in parts]
+    return Ragged(torch.cat(values), torch.cat(sizes))
+
+
 class _BatchSizing(BatchSizing):
     """Finds how many rows fit in memory by what layers give; into ONNX files it can't look."""
 
     opaque = (*BatchSizing.opaque, OnnxNetwork)
-
-
-def chosen_part(output: Any, part: int | str) -> torch.Tensor:
-    """One output of a network that may have several, in a sequence or by name.
-
-    >>> chosen_part({"scores": torch.ones(1), "hidden": torch.zeros(1)}, "hidden").item()
-    0.0
-    """
-    if isinstance(output, torch.Tensor):
-        found, names = output if part == 0 else None, ["0"]
-    elif isinstance(output, Mapping):
-        names = [str(name) for name in output]
-        found = list(output.values())[part] if part == 0 else output.get(part)
-    else:
-        names = [str(number) for number in range(len(output))]
-        found = output[part] if isinstance(part, int) and part < len(output) else None
-    if not isinstance(found, torch.Tensor):
-        raise InputError(f"The network has no output {part!r}. {suggestion(str(part), names)}")
-    return found
 
 
 def check_initialized(network: nn.Module) -> None:

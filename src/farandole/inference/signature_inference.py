@@ -27,25 +27,26 @@ class FirstRows:
 
     rows: list[Any]
     layout: Layout
+    names: tuple[str, ...]
 
     @classmethod
-    def of(cls, network: nn.Module, columns: Sequence[Any]) -> FirstRows:
-        """Of columns that have at least one row, NumPy's or Arrow's."""
+    def of(cls, network: nn.Module, columns: Sequence[Any], names: Sequence[str] = ()) -> FirstRows:
+        """Of columns that have at least one row, NumPy's or Arrow's; `names` if they have any."""
         axes = ragged_axes(network) or (0,) * len(columns)
         if len(axes) != len(columns):
             raise InputError(f"The network takes {len(axes)} columns. Received: {len(columns)}")
-        gray = takes_gray(network)
+        gray, called = takes_gray(network), names_for(columns, names)
         rows = [
             _first_row(name, column, count, gray=gray)
-            for name, column, count in zip(names_for(columns), columns, axes, strict=True)
+            for name, column, count in zip(called, columns, axes, strict=True)
         ]
-        return cls(rows, tuple(map(_layout_of, rows)))
+        return cls(rows, tuple(map(_layout_of, rows)), called)
 
     def sizes(self) -> dict[str, list[tuple[int, ...]]]:
         """How large the first rows are, in columns where that varies."""
         return {
             name: [tuple(row.sizes[0].tolist())]
-            for name, row in zip(names_for(self.rows), self.rows, strict=True)
+            for name, row in zip(self.names, self.rows, strict=True)
             if isinstance(row, RaggedArray)
         }
 
@@ -71,7 +72,7 @@ def infer_signature(
     """
     found = [shape for shape, _ in first.layout]
     signature = Signature(
-        features=names_for(found),
+        features=first.names,
         shapes=tuple(found if shapes is None else _reshaped(found, shapes)),
         dtypes=tuple(dtype for _, dtype in first.layout),
         head=head or "softmax",
@@ -99,8 +100,14 @@ def unknown_signature(columns: int, head: str) -> Signature:
     return Signature(features=names, shapes=shapes, dtypes=dtypes, head=head, outputs=1)
 
 
-def names_for(columns: Sequence[Any]) -> tuple[str, ...]:
-    """What to call columns that have no name."""
+def names_for(columns: Sequence[Any], names: Sequence[str] = ()) -> tuple[str, ...]:
+    """What to call columns in errors: by their names, or by their places if there are none.
+
+    >>> names_for([[1], [2]]), names_for([[1]], ["age"])
+    (('argument 1', 'argument 2'), ('age',))
+    """
+    if len(names) == len(columns):
+        return tuple(names)
     return tuple(f"argument {number + 1}" for number in range(len(columns)))
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 from farandole.errors import InputError
 from farandole.inference.application import PackedApplication
 from farandole.inference.udf_forms import PredictUdf
+from farandole.inference.udf_packages import worker_function
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,6 +28,7 @@ def predict_udf(
     nulls: str = "error",
     batch_size: int | str = "auto",
     precision: str | None = None,
+    device: str = "auto",
     head: str | None = None,
     input_shapes: Sequence[tuple[int, ...]] | None = None,
     features: Sequence[str] = (),
@@ -46,9 +48,12 @@ def predict_udf(
         k: how many classes "topk" gives.
         labels: the names of classes, to get those in place of numbers.
         as_vector: give pyspark.ml Vectors in place of arrays.
-        nulls: "error" names the first row with a null, "null" answers it with null.
+        nulls: "error" names the first row with a null or NaN, "null" answers it with null, and
+            "nan" lets NaN go through the network, where a null is an error.
         batch_size: rows that the network gets at once; "auto": what needs little memory.
         precision: "bfloat16" or "int8"; None: the network's own.
+        device: "auto" is the GPU that Spark granted the task, else the CPU; "cpu" leaves it alone;
+            "cuda" and "cuda:N" want one, granted or not. A GPU that isn't there is an error.
         head: of a network without a signature, how its outputs become classes: "softmax",
             "log_softmax", "probabilities" or "sigmoid"; None: what its last layer says, or softmax.
         input_shapes: of a network without a signature, what to make of each column's rows, such as
@@ -78,8 +83,10 @@ def predict_udf(
         nulls=nulls,
         batch_size=batch_size,
         precision=precision,
+        device=device,
         head=head,
         input_shapes=input_shapes,
+        names=(features,) if isinstance(features, str) else features,
         allow_pickle=allow_pickle,
     )
     return PredictUdf(application, as_vector=as_vector, features=features, column=column)
@@ -153,4 +160,4 @@ class PredictByGroup:
             answered: pd.DataFrame = functions[key](group)
             return answered
 
-        return predict
+        return worker_function(predict)

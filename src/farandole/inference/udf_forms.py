@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ import pyarrow as pa
 
 from farandole import _spark
 from farandole.arguments import check_choice
-from farandole.errors import InputError
+from farandole.data import unpacked
+from farandole.errors import FarandoleError, InputError
 from farandole.inference.application import Application, PackedApplication
 from farandole.inference.pandas_batches import (
     AGGREGATES,
@@ -24,6 +26,7 @@ from farandole.inference.pandas_batches import (
     frames_with_answers,
 )
 from farandole.inference.prefetch import prefetch
+from farandole.inference.udf_packages import worker_function
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -46,6 +49,7 @@ class PredictUdf:
         features: Sequence[str] = (),
         column: str = "prediction",
         as_vector: bool = False,
+        groups: Sequence[tuple[str, ...]] = (),
     ) -> None:
         signature = application.predictor.signature
         self.application = application
@@ -57,6 +61,8 @@ class PredictUdf:
         self.column = column
         """The column of answers, where whole rows go."""
         self.as_vector = as_vector
+        self._groups = list(groups)
+        """The features that come as one array, where some do."""
         if as_vector and self.returns != "array<double>":
             raise InputError(f"as_vector is for arrays of numbers. This gives {self.returns}.")
 
@@ -76,12 +82,15 @@ class PredictUdf:
         session = session or _spark.require_session()
         _spark.set_up_python(session)
         _spark.read_by_row(session)
-        application = self.distributed(session)
+        application, features, groups = self.distributed(session), self.features, self._groups
 
         def predict(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-            return loaded(application).stream(map(_columns_of, batches), _spark.task_place())
+            columns: Iterator[tuple[Any, ...]] = map(_columns_of, batches)
+            if any(len(group) > 1 for group in groups):
+                columns = (_each(features, unpacked(groups, batch)) for batch in columns)
+            return _in_short(loaded(application).stream(columns, _spark.task_place()))
 
-        return arrow_udf(predict, self.returns)
+        return arrow_udf(worker_function(predict), self.returns)
 
     def distributed(self, session: SparkSession | None = None) -> PackedApplication:
         """The application as workers of the session find it."""
@@ -150,11 +159,13 @@ class PredictUdf:
 
         def predict(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             place = _spark.task_place()
-            return batches_with_answers(
-                loaded(application), prefetch(batches), features, column, place
+            return _in_short(
+                batches_with_answers(
+                    loaded(application), prefetch(batches), features, column, place
+                )
             )
 
-        return predict
+        return worker_function(predict)
 
     @property
     def map_pandas(self) -> Any:
@@ -166,7 +177,7 @@ class PredictUdf:
                 loaded(application), batches, features, column, _spark.task_place()
             )
 
-        return predict
+        return worker_function(predict)
 
     @property
     def per_group(self) -> Any:
@@ -176,7 +187,7 @@ class PredictUdf:
         def predict(group: pd.DataFrame) -> pd.DataFrame:
             return frame_with_answers(loaded(application), group, features, column)
 
-        return predict
+        return worker_function(predict)
 
     def per_cogroup(self, join: Any = pd.merge) -> Any:
         """For cogroup().applyInPandas: two groups, joined by a function of both → answers."""
@@ -185,7 +196,7 @@ class PredictUdf:
         def predict(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
             return frame_with_answers(loaded(application), join(left, right), features, column)
 
-        return predict
+        return worker_function(predict)
 
     def _of_batches(self, hint: Any, columns: Sequence[Any]) -> Column:
         application = self.distributed()
@@ -219,7 +230,7 @@ class PredictUdf:
         (argument,) = (name for name in function.__annotations__ if name != "return")
         function.__annotations__ = {argument: given, "return": gives}
         make: Any = pandas_udf  # its overloads can't see hints that come so late
-        return self._as_asked(make(function, self.returns)(*columns))
+        return self._as_asked(make(worker_function(function), self.returns)(*columns))
 
     def _as_asked(self, column: Column) -> Column:
         """The column in the form that was asked for."""
@@ -230,7 +241,28 @@ class PredictUdf:
 
 def loaded(application: PackedApplication) -> Application:
     """The application in the Python worker that runs it, loaded once for all batches of a task."""
-    return application.load(_spark.distributed_path, _spark.task_device())
+    with _short_errors():
+        return application.load(_spark.distributed_path, _spark.task_device(application.device))
+
+
+def _in_short(answers: Iterator[Any]) -> Iterator[Any]:
+    with _short_errors():
+        yield from answers
+
+
+@contextmanager
+def _short_errors() -> Iterator[None]:
+    """An error of ours is a sentence about rows, columns or a GPU, and needs no frames."""
+    try:
+        yield
+    except FarandoleError:
+        _spark.hide_traceback()
+        raise
+
+
+def _each(features: Sequence[str], columns: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The columns in the order of the features."""
+    return tuple(columns[name] for name in features)
 
 
 def _columns_of(batch: Any) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from farandole.networks.input_spec import (
 )
 from farandole.networks.mlp import MLP, linear_regression, logistic_regression
 from farandole.networks.network import Network, flat_values, pixel_scale
+from farandole.networks.outputs import chosen_output, named_outputs
 from farandole.networks.rnn import RNN
 from farandole.networks.spark_ml_weights import (
     load_spark_weights,
@@ -41,6 +42,7 @@ __all__ = [
     "Ragged",
     "activation",
     "canonical",
+    "chosen_output",
     "dtype_name",
     "evaluation_mode",
     "flat_values",
@@ -51,6 +53,7 @@ __all__ = [
     "linear_regression",
     "load_spark_weights",
     "logistic_regression",
+    "named_outputs",
     "pixel_scale",
     "ragged_axes",
     "seeded",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from farandole.parallel import buckets, registry, schedules, trace
 from farandole.parallel.allreduce import AllReduce
 from farandole.parallel.base import Strategy, Synchronizer, Totals, broadcast_state, local_part
+from farandole.parallel.batch_gathering import BatchGathering, map_outputs
 from farandole.parallel.compression import Compression, Half, PowerSGD, TopK
 from farandole.parallel.hybrid import Hybrid
 from farandole.parallel.local_sgd import DiLoCo, LocalSGD
@@ -26,6 +27,7 @@ from farandole.parallel.trace import Span
 __all__ = [
     "Action",
     "AllReduce",
+    "BatchGathering",
     "Compression",
     "DiLoCo",
     "Half",
@@ -53,6 +55,7 @@ __all__ = [
     "gather_objects",
     "local_part",
     "long_barrier",
+    "map_outputs",
     "pipeline_schedule",
     "registry",
     "resolve",

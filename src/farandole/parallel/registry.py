@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -38,6 +39,40 @@ _STRATEGIES: dict[str, Callable[[], Strategy]] = {
 }
 
 
+STRATEGIES = ("auto", *_STRATEGIES)
+"""The names under which strategies are known."""
+
+_ELSEWHERE = {
+    "'allreduce'": ("ddp", "dp", "horovod", "torchdistributor", "mirrored", "data-parallel"),
+    "'sharded'": ("fsdp", "fsdp2", "deepspeed", "zero", "zero-3"),
+    "farandole.parallel.Sharded(stage=1)": ("zero-1",),
+    "farandole.parallel.Sharded(stage=2)": ("zero-2",),
+    "farandole.parallel.Hybrid(inner=Sharded())": ("hsdp",),
+    "'pipeline'": ("gpipe", "pipedream"),
+    'farandole.parallel.Pipeline(schedule="1f1b")': ("1f1b",),
+    "'hybrid'": ("megatron", "3d"),
+    "'parameter-server'": ("ps", "ps-lite"),
+    "farandole.parallel.ParameterServer(asynchronous=True)": ("async", "downpour", "hogwild"),
+    "'local-sgd'": ("fedavg", "post-local-sgd"),
+    "'naive'": ("model-parallel", "mp"),
+}
+"""What is asked for here → what other libraries call it."""
+
+
+def equivalent(name: str) -> str:
+    """What to say to somebody who may know a strategy under another library's name.
+
+    >>> equivalent("ddp_spawn"), equivalent("deepspeed_stage_2")
+    ("Did you mean 'allreduce'?", 'Did you mean farandole.parallel.Sharded(stage=2)?')
+    """
+    plain = re.sub(r"-(spawn|notebook|find-unused.*|offload)$", "", name.lower().replace("_", "-"))
+    plain = re.sub(r"^(deepspeed|zero)(-stage)?-?([123])$", r"zero-\3", plain)
+    for ours, theirs in _ELSEWHERE.items():
+        if plain in theirs:
+            return f"Did you mean {ours}?"
+    return suggestion(name, STRATEGIES)
+
+
 def resolve(strategy: str | Strategy) -> Strategy:
     """The strategy that a name stands for.
 
@@ -46,8 +81,7 @@ def resolve(strategy: str | Strategy) -> Strategy:
     """
     if isinstance(strategy, str):
         if strategy not in _STRATEGIES:
-            known = ["auto", *_STRATEGIES]
-            raise InputError(f"There is no strategy {strategy!r}. {suggestion(strategy, known)}")
+            raise InputError(f"There is no strategy {strategy!r}. {equivalent(strategy)}")
         return _STRATEGIES[strategy]()
     if isinstance(strategy, type) or not hasattr(strategy, "attach"):
         raise InputError(

@@ -4,13 +4,20 @@ from farandole.spark.estimator import TorchEstimator, TorchModel
 from farandole.spark.featurizer import Featurizer
 from farandole.spark.images import read_images
 from farandole.spark.io import allow_pickle
+from farandole.spark.pipeline_function import register
+from farandole.spark.shipping import ship
 from farandole.spark.tokenizer import TextTokenizer
+from farandole.spark.tuner import Tuner, TunerModel
 
 __all__ = [
     "Featurizer",
     "TextTokenizer",
     "TorchEstimator",
     "TorchModel",
+    "Tuner",
+    "TunerModel",
     "allow_pickle",
     "read_images",
+    "register",
+    "ship",
 ]

@@ -5,7 +5,7 @@ from farandole.spark.classification import MultilayerPerceptronClassifier
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -19,23 +19,25 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
 from farandole.artifact import Signature
-from farandole.errors import InputError
 from farandole.inference import Prediction
 from farandole.spark.classification_summary import (
     MultilayerPerceptronClassificationSummary,
     MultilayerPerceptronClassificationTrainingSummary,
 )
+from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.options import PerceptronClassifierOptions, with_signature
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
     SOLVER_PARAMS,
     PerceptronParams,
     as_vector,
     fit_perceptron,
-    refuse,
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.perceptron_model import PerceptronModel
 from farandole.spark.prediction_columns import classifier_outputs
+from farandole.spark.thresholds import chosen_thresholds
+from farandole.spark.training_rows import TrainingRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,7 +65,7 @@ class MultilayerPerceptronClassificationModel(
 
     def __init__(self, weights: np.ndarray[Any, Any] | None = None) -> None:
         super().__init__(weights)
-        self._trained_on: DataFrame | None = None
+        self._trained_on = TrainingRows()
 
     @property
     def numClasses(self) -> int:
@@ -87,32 +89,31 @@ class MultilayerPerceptronClassificationModel(
     @property
     def hasSummary(self) -> bool:
         """Whether this model knows how it was trained: not after loading."""
-        return self._trained_on is not None
+        return self._trained_on.known
 
+    @illegal_arguments
     def summary(self) -> MultilayerPerceptronClassificationTrainingSummary:
         """How training went, and metrics on its rows."""
-        if self._trained_on is None or self._objective is None:
-            raise InputError(
-                f"No training summary available for this {type(self).__name__}: it was loaded. "
-                "evaluate(dataset) gives the metrics."
-            )
+        rows = self._trained_on.require(type(self).__name__)
         validation = self.history.get("validation_loss", pd.Series(dtype=float))
         return MultilayerPerceptronClassificationTrainingSummary(
-            *self._evaluated(self._trained_on),
-            objectiveHistory=self._objective,
+            *self._evaluated(rows),
+            objectiveHistory=self._objective or [],
             validationHistory=validation.tolist(),
         )
 
+    @illegal_arguments
     def evaluate(self, dataset: DataFrame) -> MultilayerPerceptronClassificationSummary:
         """Metrics on a data set; where a weightCol is set, rows count by it."""
         if not _spark.is_dataframe(dataset):
             raise TypeError(f"dataset must be a DataFrame but got {type(dataset)}.")
         return MultilayerPerceptronClassificationSummary(*self._evaluated(dataset))
 
+    @illegal_arguments
     def _transform(self, dataset: DataFrame) -> DataFrame:
         raw, probability = self.getRawPredictionCol(), self.getProbabilityCol()
         outputs = classifier_outputs(raw, probability, self.getPredictionCol(), self.numClasses)
-        return self.with_outputs(dataset, self._signature(), outputs)
+        return self.with_outputs(dataset, self.chosen_signature(), outputs)
 
     def _evaluated(self, dataset: DataFrame) -> tuple[DataFrame, str, str, str]:
         """The predictions of a data set; under a name of their own if the model's has none."""
@@ -124,15 +125,16 @@ class MultilayerPerceptronClassificationModel(
 
     def _one(self, value: Vector) -> Prediction:
         row = np.asarray(value.toArray() if hasattr(value, "toArray") else value, np.float64)
-        predictor, _ = self.prepared(self._signature())
+        predictor, _ = self.prepared(self.chosen_signature())
         return predictor.predict_columns([row[None, :]])
 
-    def _signature(self) -> Signature:
-        check_thresholds(self)
-        thresholds = tuple(self.getThresholds()) if self.isSet("thresholds") else ()
+    def chosen_signature(self) -> Signature:
+        """What the network takes and gives, with the thresholds that are set."""
+        thresholds = chosen_thresholds(self, self.numClasses)
         return self.make_signature(head="softmax", thresholds=thresholds)
 
 
+@with_signature(PerceptronClassifierOptions)
 @declare(SOLVER_PARAMS)
 class MultilayerPerceptronClassifier(
     _MultilayerPerceptronParams,
@@ -159,21 +161,24 @@ class MultilayerPerceptronClassifier(
     (100, 'l-bfgs', 'sigmoid')
     """
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, **params: Unpack[PerceptronClassifierOptions]) -> None:
         super().__init__()
-        set_checked(self, params)
+        set_checked(self, {**params})
 
-    def setParams(self, **params: Any) -> MultilayerPerceptronClassifier:
+    def setParams(
+        self, **params: Unpack[PerceptronClassifierOptions]
+    ) -> MultilayerPerceptronClassifier:
         """Set several params at once."""
-        set_checked(self, params)
+        set_checked(self, {**params})
         return self
 
+    @illegal_arguments
     def _fit(self, dataset: DataFrame) -> MultilayerPerceptronClassificationModel:
         self.check_params()
-        check_thresholds(self)
+        chosen_thresholds(self, self.getLayers()[-1])
         result = fit_perceptron(self, dataset, "cross_entropy")
         model = MultilayerPerceptronClassificationModel.of(result)
-        model._trained_on = dataset
+        model._trained_on = TrainingRows(dataset)
         model._resetUid(self.uid)
         return self._copyValues(model)
 
@@ -185,17 +190,3 @@ class MultilayerPerceptronClassifier(
     def read(cls) -> MLReader[MultilayerPerceptronClassifier]:
         """A reader, of Spark ML's own estimators too."""
         return PerceptronReader(cls)
-
-
-def check_thresholds(instance: _MultilayerPerceptronParams) -> None:
-    """Raise unless there are as many thresholds as classes, and at most one of them zero."""
-    if not instance.isSet("thresholds"):
-        return
-    thresholds, classes = instance.getThresholds(), instance.getLayers()[-1]
-    if len(thresholds) != classes:
-        raise InputError(
-            f"{type(instance).__name__} has non-matching numClasses and thresholds.length. "
-            f"numClasses={classes}, but thresholds has length {len(thresholds)}"
-        )
-    if min(thresholds) < 0 or thresholds.count(0) > 1:
-        refuse(instance, "thresholds", "positive numbers, of which one may be zero")

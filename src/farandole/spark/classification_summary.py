@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from farandole.data import quote_name
 from farandole.errors import InputError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from farandole.spark.prediction_summary import PredictionSummary, TrainingProgress
 
 
-class MultilayerPerceptronClassificationSummary:
-    """Metrics of a model on a data set, under the names that Spark ML gives them."""
-
-    def __init__(
-        self, predictions: DataFrame, predictionCol: str, labelCol: str, weightCol: str = ""
-    ) -> None:
-        self.predictions = predictions
-        """The DataFrame that the model's `transform` gives."""
-        self.predictionCol = predictionCol
-        self.labelCol = labelCol
-        self.weightCol = weightCol
-        """Rows count by this column; where it is empty, each counts once."""
+class ClassificationSummary(PredictionSummary):
+    """Metrics of a classifier on a data set, under the names that Spark ML gives them."""
 
     @cached_property
     def _counts(self) -> dict[tuple[float, float], float]:
@@ -34,11 +20,9 @@ class MultilayerPerceptronClassificationSummary:
         from pyspark.sql import functions as F
 
         pairs = self.predictions.select(
-            F.col(quote_name(self.labelCol)).cast("double").alias("label"),
-            F.col(quote_name(self.predictionCol)).cast("double").alias("prediction"),
-            (
-                F.col(quote_name(self.weightCol)).cast("double") if self.weightCol else F.lit(1.0)
-            ).alias("weight"),
+            self._label.alias("label"),
+            self._prediction.alias("prediction"),
+            self._weight.alias("weight"),
         )
         rows = pairs.groupBy("label", "prediction").agg(F.sum("weight").alias("weight")).collect()
         if not rows or any(None in row for row in rows):
@@ -134,26 +118,13 @@ class MultilayerPerceptronClassificationSummary:
         return self._weighted(self.fMeasureByLabel(beta))
 
 
-class MultilayerPerceptronClassificationTrainingSummary(MultilayerPerceptronClassificationSummary):
+class ClassificationTrainingSummary(ClassificationSummary, TrainingProgress):
     """Metrics on the rows of training, and how training went."""
 
-    def __init__(
-        self,
-        predictions: DataFrame,
-        predictionCol: str,
-        labelCol: str,
-        weightCol: str = "",
-        *,
-        objectiveHistory: Sequence[float],
-        validationHistory: Sequence[float] = (),
-    ) -> None:
-        super().__init__(predictions, predictionCol, labelCol, weightCol)
-        self.objectiveHistory = list(objectiveHistory)
-        """The objective at the start and after each iteration."""
-        self.validationHistory = list(validationHistory)
-        """The loss of the rows to validate on after each iteration, if there are any."""
 
-    @property
-    def totalIterations(self) -> int:
-        """How many iterations there were."""
-        return len(self.objectiveHistory) - 1
+class MultilayerPerceptronClassificationSummary(ClassificationSummary):
+    """Metrics of a perceptron on a data set, under the name of Spark ML's class."""
+
+
+class MultilayerPerceptronClassificationTrainingSummary(ClassificationTrainingSummary):
+    """A perceptron's on the rows of training, under the name of Spark ML's class."""

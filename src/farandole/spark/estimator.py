@@ -3,48 +3,59 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
 from pyspark.ml import Estimator, Model
+from pyspark.ml.param import Param
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 from torch import nn
 
-from farandole.api import history_frame, train
-from farandole.artifact import Artifact, Signature
+from farandole.api import TrainingResult, check_saveable, history_frame, train
+from farandole.artifact import Artifact, LoadedNetwork, Signature
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
 from farandole.inference import PackedApplication
-from farandole.spark.io import (
-    EstimatorReader,
-    EstimatorWriter,
-    ModelReader,
-    ModelWriter,
-    local_path,
+from farandole.spark.evaluated_model import EvaluatedModel
+from farandole.spark.file_systems import local_path
+from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.io import EstimatorReader, EstimatorWriter, ModelReader, ModelWriter
+from farandole.spark.options import TorchEstimatorOptions, with_signature
+from farandole.spark.params import (
+    ESTIMATOR_PARAMS,
+    EstimatorParams,
+    declare,
+    prediction_device,
+    set_checked,
 )
-from farandole.spark.params import EstimatorParams, ModelParams, set_checked
 from farandole.spark.prediction_columns import (
     PredictionColumn,
-    classifier_outputs,
-    regressor_outputs,
+    head_outputs,
     with_predictions,
 )
+from farandole.spark.thresholds import chosen_thresholds
+from farandole.spark.training_rows import TrainingRows
+from farandole.spark.tuned_training import as_training
 from farandole.training import losses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from farandole.tuning import Space, Training
 
-class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
+
+class TorchModel(EvaluatedModel, Model, MLWritable, MLReadable["TorchModel"]):
     """A trained network that adds predictions to DataFrames.
 
-    Made by `TorchEstimator.fit` or `TorchModel.load`.
+    Made by `TorchEstimator.fit` or `TorchModel.load`. It has the params of the estimator, as Spark
+    ML's models do.
     """
 
     def __init__(self, artifact: Artifact | None = None, steps: pd.DataFrame | None = None) -> None:
         super().__init__()
         self._artifact = artifact
-        self._packed: PackedApplication | None = None
+        self._given: nn.Module | None = None
+        self._packed: tuple[Any, PackedApplication] | None = None
         self.steps = steps
         """One row an update, of the run that made this model; None after loading."""
         self.seconds: dict[str, float] = {}
@@ -80,31 +91,41 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         """One row an epoch."""
         return history_frame(self.artifact.history)
 
-    @property
-    def numClasses(self) -> int:
-        """Number of classes of a classifier."""
-        return self.signature.num_classes
+    def getNetwork(self) -> nn.Module:
+        """The network as the estimator got it; after loading, the trained one."""
+        return self.network if self._given is None else self._given
+
+    def extractParamMap(self, extra: dict[Any, Any] | None = None) -> dict[Any, Any]:
+        """All params with their values: those of the estimator, its network among them."""
+        found = super().extractParamMap()
+        if self._artifact is not None:
+            network = ESTIMATOR_PARAMS["network"]
+            found[Param(self, "network", network.doc, network.convert)] = self.getNetwork()
+        return found | (extra or {})
 
     @property  # a cached one would be looked up, and so made, whenever pyspark lists the params
     def _application(self) -> PackedApplication:
-        if self._packed is None:
-            self._packed = PackedApplication.of(self.artifact, answer="all")
-        return self._packed
+        """The network on its way to workers: made once for each way to predict."""
+        options = {"nulls": self.getOrDefault("nulls"), "device": prediction_device(self)}
+        way = (self.chosen_signature(), options)
+        if self._packed is None or self._packed[0] != way:
+            found = LoadedNetwork(self.network, way[0])
+            self._packed = (way, PackedApplication.of(found, answer="all", **options))
+        return self._packed[1]
 
+    @illegal_arguments
     def _transform(self, dataset: DataFrame) -> DataFrame:
-        self.check_outputs(dataset.columns, self.signature.is_classifier)
+        for head in self.signature.all_heads:
+            self.check_outputs(dataset.columns, head.is_classifier, head.name)
         features = self.chosen_features()
         return with_predictions(dataset, features, self._application, self._outputs())
 
     def _outputs(self) -> list[PredictionColumn]:
-        signature, prediction = self.signature, self.getOrDefault("predictionCol")
-        if not signature.is_classifier:
-            return regressor_outputs(prediction, signature.outputs)
-        raw, probability = (
-            self.getOrDefault("rawPredictionCol"),
-            self.getOrDefault("probabilityCol"),
-        )
-        return classifier_outputs(raw, probability, prediction, signature.num_classes)
+        params = ("rawPredictionCol", "probabilityCol", "predictionCol")
+        names = [self.getOrDefault(param) for param in params]
+        return [
+            column for head in self.signature.all_heads for column in head_outputs(head, *names)
+        ]
 
     def write(self) -> MLWriter:
         """A writer of a folder of safetensors and JSON."""
@@ -116,6 +137,8 @@ class TorchModel(ModelParams, Model, MLWritable, MLReadable["TorchModel"]):
         return ModelReader(cls)
 
 
+@with_signature(TorchEstimatorOptions)
+@declare({})
 class TorchEstimator(
     EstimatorParams, Estimator[TorchModel], MLWritable, MLReadable["TorchEstimator"]
 ):
@@ -132,22 +155,62 @@ class TorchEstimator(
     (5, 32)
     """
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, **params: Unpack[TorchEstimatorOptions]) -> None:
         super().__init__()
-        set_checked(self, params)
+        set_checked(self, {**params})
 
-    def setParams(self, **params: Any) -> TorchEstimator:
+    def setParams(self, **params: Unpack[TorchEstimatorOptions]) -> TorchEstimator:
         """Set several params at once."""
-        set_checked(self, params)
+        set_checked(self, {**params})
         return self
 
-    def _fit(self, dataset: DataFrame) -> TorchModel:
+    @illegal_arguments
+    def checkSaveable(self, dataset: DataFrame) -> None:
+        """Raise if the model that `fit` would give can't be saved; a few rows are enough to tell.
+
+        `fit` tries the same before it trains, and warns.
+        """
+        network = self._network()
+        if not self.getOrDefault("allowPickle"):
+            check_saveable(
+                network,
+                dataset,
+                features=self.chosen_features(),
+                label=self.chosen_labels(),
+                engine=SparkEngine(dataset.sparkSession),
+                loss=self.getOrDefault("loss"),
+                loss_weights=self.getOrDefault("lossWeights"),
+                loss_scope=self.getOrDefault("lossScope"),
+                task=self.getOrDefault("task"),
+            )
+
+    @illegal_arguments
+    def asTraining(self, space: Space) -> tuple[Training, Space]:
+        """What `farandole.tune` trains, and the space of params that it is given, checked.
+
+        >>> from torch import nn
+        >>> estimator = TorchEstimator(network=nn.Linear(4, 3), epochs=5)
+        >>> training, space = estimator.asTraining({"learningRate": [0.1, 0.01]})
+        >>> training.options["epochs"], space
+        (5, {'learningRate': [0.1, 0.01]})
+        """
+        return as_training(self, space)
+
+    def _network(self) -> Any:
         if not self.isSet("network"):
             raise InputError("network is not set: TorchEstimator(network=...)")
-        is_classifier = losses.resolve(self.getOrDefault("loss")).head != "identity"
-        self.check_outputs(dataset.columns, is_classifier)
+        return self.getOrDefault("network")
+
+    @illegal_arguments
+    def _fit(self, dataset: DataFrame) -> TorchModel:
+        network = self._network()
+        loss = losses.resolve(self.getOrDefault("loss"))
+        for name, part in zip(loss.names or [""], loss.parts, strict=False):
+            if loss.names or len(loss.parts) == 1:
+                self.check_outputs(dataset.columns, part.head not in (None, "identity"), name)
+        chosen_thresholds(self, None)
         result = train(
-            self.getOrDefault("network"),
+            network,
             dataset,
             features=self.chosen_features(),
             label=self.chosen_labels(),
@@ -168,11 +231,20 @@ class TorchEstimator(
             timeout=self.getOrDefault("timeout"),
             heartbeat=self.getOrDefault("heartbeat"),
             encrypt=self.getOrDefault("encrypt"),
+            device=self.getOrDefault("device"),
+            cpus_per_worker=self.getOrDefault("cpusPerWorker"),
             progress=self.getOrDefault("progress"),
             observer=self.getOrDefault("observer"),
+            allow_pickle=self.getOrDefault("allowPickle"),
             **self.recipe_options(),
         )
+        return self._model(network, result, dataset)
+
+    def _model(self, network: Any, result: TrainingResult, dataset: DataFrame) -> TorchModel:
+        """The model of a training, with the params of this estimator."""
         model = TorchModel(result.artifact, result.steps)
+        model._given = network
+        model._trained_on = TrainingRows(dataset)
         model.seconds = result.seconds
         model.workers = result.workers
         model._resetUid(self.uid)

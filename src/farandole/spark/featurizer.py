@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from pyspark.ml import Transformer
 from pyspark.ml.param import TypeConverters
@@ -16,10 +16,23 @@ from farandole.artifact import Artifact, LoadedNetwork, Signature, load_network,
 from farandole.data import Columns, quote_name, refuse_reserved
 from farandole.errors import ArtifactError, InputError
 from farandole.features import Cut, Layers, guess_inputs, layers, num_features
-from farandole.inference import predict_udf
+from farandole.inference import NULLS_DOC, predict_udf
 from farandole.networks import ragged_axes
-from farandole.spark.io import Reader, Writer, is_trusting, reading, write_metadata, writing
-from farandole.spark.params import ParamInfo, boolean, declare, set_checked, text, whole
+from farandole.spark.file_systems import reading, writing
+from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.io import Reader, Writer, is_trusting, read_artifact
+from farandole.spark.metadata import write_metadata
+from farandole.spark.options import FeaturizerOptions, with_signature
+from farandole.spark.params import (
+    OptionalParams,
+    ParamInfo,
+    boolean,
+    declare,
+    set_checked,
+    set_defaults,
+    text,
+    whole,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,26 +55,19 @@ PARAMS: dict[str, ParamInfo] = {
     ),
     "batchSize": ParamInfo(TypeConverters.identity, "rows at once: a number, or 'auto'", "auto"),
     "precision": ParamInfo(text, "'bfloat16' or 'int8'"),
-    "nulls": ParamInfo(
-        text, "'error', or 'null' for null features where the input is null", "error"
-    ),
+    "device": ParamInfo(text, "'auto': the GPU that Spark granted; 'cpu', or 'cuda'", "auto"),
+    "nulls": ParamInfo(text, NULLS_DOC, "error"),
     "allowPickle": ParamInfo(boolean, "let save() pickle what JSON can't describe", False),
 }
 
 
 @declare(PARAMS)
-class FeaturizerParams(HasInputCol, HasInputCols, HasOutputCol):
+class FeaturizerParams(HasInputCol, HasInputCols, HasOutputCol, OptionalParams):
     """What a featurizer needs to know."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        for name, info in PARAMS.items():
-            if info.has_default:
-                self._setDefault(**{name: info.default})
-
-    def value_of(self, name: str) -> Any:
-        """The value of a param; None where it has neither a value nor a default."""
-        return self.getOrDefault(name) if self.isDefined(name) else None
+        set_defaults(self, PARAMS)
 
     def chosen_inputs(self) -> list[str]:
         """The columns that the network takes."""
@@ -71,6 +77,7 @@ class FeaturizerParams(HasInputCol, HasInputCols, HasOutputCol):
         return list(self.getOrDefault("inputCols")) if several else [self.getOrDefault("inputCol")]
 
 
+@with_signature(FeaturizerOptions)
 class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featurizer"]):
     """Adds a column with what one layer of a network gives for each row.
 
@@ -79,7 +86,8 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
     Args:
         **params: any param by name: `model` (a module, a trained model, or the path of a saved
             one), `layer`, `inputCol` or `inputCols`, `outputCol`, `pooling`, `channelAxis`,
-            `inputShape`, `batchSize`, `precision`, `nulls`. `explainParams()` lists all of them.
+            `inputShape`, `batchSize`, `precision`, `device`, `nulls`. `explainParams()` lists
+            all of them.
 
     >>> from torch import nn
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -93,13 +101,13 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
     'mean'
     """
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, **params: Unpack[FeaturizerOptions]) -> None:
         super().__init__()
-        set_checked(self, params)
+        set_checked(self, {**params})
 
-    def setParams(self, **params: Any) -> Featurizer:
+    def setParams(self, **params: Unpack[FeaturizerOptions]) -> Featurizer:
         """Set several params at once."""
-        set_checked(self, params)
+        set_checked(self, {**params})
         return self
 
     @staticmethod
@@ -116,6 +124,7 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
         known = signature is not None and signature.features and not self.isSet("inputShape")
         return LoadedNetwork(network, signature if known else None)
 
+    @illegal_arguments
     def _transform(self, dataset: DataFrame) -> DataFrame:
         from pyspark.ml.functions import array_to_vector
         from pyspark.sql import functions as F
@@ -176,7 +185,9 @@ class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featuriz
             answer="raw",
             batch_size=self.getOrDefault("batchSize"),
             precision=self.value_of("precision"),
+            device=self.getOrDefault("device"),
             nulls=self.getOrDefault("nulls"),
+            features=self.chosen_inputs(),
             input_shapes=None if shape is None else [tuple(shape)],
         )
 
@@ -196,11 +207,12 @@ class FeaturizerWriter(Writer):
     def __init__(self, featurizer: Any) -> None:
         super().__init__()
         self._featurizer = featurizer
+        self.uid = featurizer.uid
 
     def saveImpl(self, path: str) -> None:
         """The network first, then the metadata."""
         instance = self._featurizer
-        pickles = bool(instance.getOrDefault("allowPickle"))
+        pickles = bool(instance.getOrDefault("allowPickle")) or is_trusting()
         artifact = _artifact(instance.loaded(), instance.value_of("inputShape"), pickles)
         plain = {p.name: value for p, value in instance._paramMap.items() if p.name != "model"}
         with writing(self.sparkSession, path) as folder:
@@ -211,11 +223,11 @@ class FeaturizerWriter(Writer):
 class FeaturizerReader(Reader):
     """Reads a Featurizer."""
 
-    def load(self, path: str) -> Any:
+    def loaded(self, path: str) -> Any:
         """Params, then the network."""
         instance = self.restored(path)
         with reading(self.sparkSession, path) as folder:
-            artifact = Artifact.load(folder / "network", allow_pickle=is_trusting())
+            artifact = read_artifact(folder / "network")
         known = artifact.signature if artifact.signature.features else None
         instance._set(model=LoadedNetwork(artifact.network, known))
         return instance

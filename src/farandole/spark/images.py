@@ -13,6 +13,7 @@ from farandole import _spark
 from farandole.arguments import check_choice, is_integer
 from farandole.data import EMPTY_FILE, ImageFileReader
 from farandole.errors import InputError
+from farandole.inference import worker_function
 from farandole.pretrained import ImageNetwork
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _opened_here(reader: ImageFileReader, spark: SparkSession, names: list[str])
     parts = max(spark.sparkContext.defaultParallelism, len(names) // _FILES_A_TASK)
     paths = spark.createDataFrame([(name,) for name in names], "path string")
     return paths.repartition(min(parts, len(names))).mapInArrow(
-        reader.read_local, f"path string, image {reader.kind}, error string"
+        worker_function(reader.read_local), f"path string, image {reader.kind}, error string"
     )
 
 
@@ -96,7 +97,9 @@ def _read_by_spark(reader: ImageFileReader, listed: DataFrame, names: list[str])
     small = listed.where(F.col("length") <= reader.largest).select("path", "content")
     large = listed.where(F.col("length") > reader.largest)
     why = F.format_string(f"a file of %d bytes, more than {reader.largest}", "length")
-    read = small.mapInArrow(reader.read, f"path string, image {reader.kind}, error string")
+    read = small.mapInArrow(
+        worker_function(reader.read), f"path string, image {reader.kind}, error string"
+    )
     read = read.union(large.select("path", nothing, why.alias("error")))
     if not (lost := _left_out(listed, names)):
         return read

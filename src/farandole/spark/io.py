@@ -18,15 +18,13 @@ import pickle
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlparse
+from typing import TYPE_CHECKING, Any, Self
 
 import cloudpickle
-from pyarrow import fs
-from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReader, MLWriter
+from pyspark.ml.util import DefaultParamsReader, MLReader, MLWriter
 from safetensors.torch import save_file
 from torch import nn
 
@@ -38,29 +36,33 @@ from farandole.artifact import (
     filled_network,
     network_to_json,
     read_json,
-    read_regular,
     read_tensors,
     replace_folder,
     tensor_sizes,
     untied_state_dict,
     write_sums,
 )
-from farandole.errors import ArtifactError
+from farandole.errors import ArtifactError, InputError
 from farandole.parallel import registry
+from farandole.spark.file_systems import exists, file_system, local_path, reading, writing
+from farandole.spark.metadata import class_name, damaged_metadata, read_metadata, write_metadata
+from farandole.spark.unfinished_saves import discarding
 
 if TYPE_CHECKING:
     from pyspark.ml.param import Params
-    from pyspark.sql import SparkSession
 
 _PLACES = ("trace", "checkpointDir")
 """Params that name a place where fit writes: not for a saved folder to say, or to carry."""
-_LARGEST_METADATA = 64 << 20
 _trusting: ContextVar[bool] = ContextVar("farandole_trusting_pickles", default=False)
 
 
 @contextmanager
 def allow_pickle() -> Iterator[None]:
-    """Inside this `with`, loading may unpickle: only for folders whose origin you trust.
+    """Inside this `with`, loading may unpickle, and saving may pickle what JSON can't describe.
+
+    Unpickling runs code: load only folders whose origin you trust. It is the way to load a
+    PipelineModel or a CrossValidatorModel with such a stage. For a stage alone,
+    `TorchModel.read().allowPickle().load(path)` does the same.
 
     >>> with allow_pickle():
     ...     pass
@@ -80,25 +82,28 @@ def is_trusting() -> bool:
 class Writer(MLWriter):
     """Overwrites under Spark Connect too, where pyspark.ml's own way needs a JVM."""
 
+    uid = ""
+    """Of the stage that is written."""
+
     def save(self, path: str) -> None:
         """Write beside `path` and then rename, where that can be done."""
-        local = local_path(self.sparkSession, path)
-        exists = _exists(self.sparkSession, path) if local is None else local.exists()
-        if exists and not self.shouldOverwrite:
+        if exists(self.sparkSession, path) and not self.shouldOverwrite:
             raise ArtifactError(f"{path!r} exists. Choose another path, or write().overwrite().")
+        local = local_path(self.sparkSession, path)
         if local is None:
             super().save(path)
             return
-        local.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{local.name}-", dir=local.parent) as scratch:
-            self.saveImpl(f"file://{scratch}/new")
-            replace_folder(Path(scratch, "new"), local)
+        with discarding(local, self.uid):
+            local.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{local.name}-", dir=local.parent) as scratch:
+                self.saveImpl(f"file://{scratch}/new")
+                replace_folder(Path(scratch, "new"), local)
 
     def _handleOverwrite(self, path: str) -> None:
         if not _spark.is_connect(self.sparkSession):
             super()._handleOverwrite(path)
-        elif _exists(self.sparkSession, path):
-            target, inside = _file_system(self.sparkSession, path)
+        elif exists(self.sparkSession, path):
+            target, inside = file_system(self.sparkSession, path)
             target.delete_dir(inside)
 
 
@@ -108,13 +113,22 @@ class ModelWriter(Writer):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self._model = model
+        self.uid = model.uid
 
     def saveImpl(self, path: str) -> None:
-        """The network first, then the metadata."""
-        pickles = bool(self._model.getOrDefault("allowPickle"))
+        """The network first, then the metadata; how it was trained, as far as JSON can say it."""
+        pickles = bool(self._model.getOrDefault("allowPickle")) or is_trusting()
         with writing(self.sparkSession, path) as folder:
             self._model.artifact.save(folder / "network", allow_pickle=pickles)
-        write_metadata(self._model, path, self.sparkSession)
+        plain = {name: value for name, value in saved_params(self._model) if _is_plain(value)}
+        write_metadata(self._model, path, self.sparkSession, plain)
+
+
+def saved_params(stage: Params) -> Iterator[tuple[str, Any]]:
+    """The params that are set and may be saved; strategies as JSON describes them."""
+    for param, value in stage._paramMap.items():
+        if param.name not in _PLACES:
+            yield param.name, registry.describe(value) or value
 
 
 class Reader(MLReader[Any]):
@@ -123,6 +137,27 @@ class Reader(MLReader[Any]):
     def __init__(self, cls: type) -> None:
         super().__init__()
         self._cls = cls
+        self._allows_pickle = False
+
+    def allowPickle(self, allow: bool = True) -> Self:
+        """Let the folder hold a pickle, which runs code: only if you trust where it comes from."""
+        self._allows_pickle = allow
+        return self
+
+    def option(self, key: str, value: Any) -> Self:
+        """`option("allowPickle", True)`, as writers of pyspark.ml take theirs."""
+        if key.lower() != "allowpickle":
+            raise InputError(f"A reader has no option {key!r}. There is allowPickle.")
+        return self.allowPickle(str(value).lower() == "true")
+
+    def load(self, path: str) -> Any:
+        """The stage in a folder."""
+        with allow_pickle() if self._allows_pickle else nullcontext():
+            return self.loaded(path)
+
+    def loaded(self, path: str) -> Any:
+        """The stage, with all that belongs to it."""
+        return self.restored(path)
 
     def restored(self, path: str) -> Any:
         """A stage with the params that were saved."""
@@ -132,8 +167,10 @@ class Reader(MLReader[Any]):
             _leave_out_places(path, metadata)
             instance._resetUid(str(metadata["uid"]))
             DefaultParamsReader.getAndSetParams(instance, metadata)
+            if instance.hasParam("strategy") and instance.isSet("strategy"):
+                instance._set(strategy=registry.build(instance.getOrDefault("strategy")))
         except Exception as error:  # pyspark raises whatever damaged metadata leads it to
-            raise _damaged_metadata(path, error) from error
+            raise damaged_metadata(path, error) from error
         return instance
 
 
@@ -151,12 +188,20 @@ def _leave_out_places(path: str, metadata: dict[str, Any]) -> None:
 class ModelReader(Reader):
     """Reads a TorchModel."""
 
-    def load(self, path: str) -> Any:
+    def loaded(self, path: str) -> Any:
         """Params, then the network."""
         model = self.restored(path)
         with reading(self.sparkSession, path) as folder:
-            model._artifact = Artifact.load(folder / "network", allow_pickle=_trusting.get())
+            model._artifact = read_artifact(folder / "network")
         return model
+
+
+def read_artifact(folder: Path) -> Artifact:
+    """The network in a stage's folder; a pickled one only where that is allowed."""
+    pickled = folder / "network.pickle"
+    if pickled.exists():
+        _check_trusted(pickled)
+    return Artifact.load(folder, allow_pickle=is_trusting())
 
 
 class EstimatorWriter(Writer):
@@ -165,33 +210,30 @@ class EstimatorWriter(Writer):
     def __init__(self, estimator: Params) -> None:
         super().__init__()
         self._estimator = estimator
+        self.uid = estimator.uid
 
     def saveImpl(self, path: str) -> None:
         """Plain params as JSON, modules as descriptions with weights, the rest only as a pickle."""
         plain: dict[str, Any] = {}
         objects: dict[str, Any] = {}
         with writing(self.sparkSession, path) as folder:
-            for param, value in self._estimator._paramMap.items():
-                if param.name in _PLACES:
-                    continue
-                value = registry.describe(value) or value
+            for name, value in saved_params(self._estimator):
                 if _is_plain(value):
-                    plain[param.name] = value
-                elif not (
-                    isinstance(value, nn.Module) and _write_module(folder, param.name, value)
-                ):
-                    objects[param.name] = value
+                    plain[name] = value
+                elif not (isinstance(value, nn.Module) and _write_module(folder, name, value)):
+                    objects[name] = value
             self._write_objects(folder, objects)
         write_metadata(self._estimator, path, self.sparkSession, plain)
 
     def _write_objects(self, folder: Path, objects: dict[str, Any]) -> None:
         if not objects:
             return
-        if not self._estimator.getOrDefault("allowPickle"):
+        if not (self._estimator.getOrDefault("allowPickle") or is_trusting()):
             names = ", ".join(objects)
             raise ArtifactError(
-                f"JSON can't describe {names}. Set allowPickle=True if those who load this trust "
-                "you (loading a pickle runs code), or use names and torch.nn layers instead."
+                f"JSON can't describe {names}. Set allowPickle=True, or save inside `with "
+                "farandole.spark.allow_pickle():`, if those who load this trust you (loading a "
+                "pickle runs code), or use names and torch.nn layers instead."
             )
         (folder / "objects").mkdir(parents=True)
         (folder / "objects" / "params.pickle").write_bytes(cloudpickle.dumps(objects))
@@ -200,11 +242,9 @@ class EstimatorWriter(Writer):
 class EstimatorReader(Reader):
     """Reads a TorchEstimator."""
 
-    def load(self, path: str) -> Any:
+    def loaded(self, path: str) -> Any:
         """Params, modules, and pickled objects if they are trusted."""
         estimator = self.restored(path)
-        if estimator.isSet("strategy"):
-            estimator._set(strategy=registry.build(estimator.getOrDefault("strategy")))
         with reading(self.sparkSession, path) as folder:
             for spec in sorted(folder.glob("modules/*/network.json")):
                 if not estimator.hasParam(spec.parent.name):
@@ -219,12 +259,16 @@ class EstimatorReader(Reader):
 
 
 def _trusted(pickled: Path) -> Any:
-    if not _trusting.get():
+    _check_trusted(pickled)
+    return pickle.loads(pickled.read_bytes())
+
+
+def _check_trusted(pickled: Path) -> None:
+    if not is_trusting():
         raise ArtifactError(
             f"{str(pickled)!r} is a pickle, and loading one runs code. If you trust where it comes "
             "from, load inside `with farandole.spark.allow_pickle():`."
         )
-    return pickle.loads(pickled.read_bytes())
 
 
 def _is_plain(value: Any) -> bool:
@@ -259,127 +303,3 @@ def _read_module(folder: Path) -> nn.Module:
     description = read_json(sums.check("network.json"))
     weights = sums.check("weights.safetensors")
     return filled_network(description, tensor_sizes(weights), lambda: read_tensors(weights)).train()
-
-
-def write_metadata(
-    instance: Params, path: str, session: SparkSession, params: dict[str, Any] | None = None
-) -> None:
-    """What `DefaultParamsWriter` writes; on a local disk by hand, and still readable by Spark."""
-    if local_path(session, path) is None:
-        DefaultParamsWriter.saveMetadata(instance, path, session, paramMap=params)
-    else:
-        write_metadata_text(_spark.stage_metadata(instance, session, params), path, session)
-
-
-def write_metadata_text(text: str, path: str, session: SparkSession) -> None:
-    """One line of JSON where every pyspark.ml stage has it."""
-    local = local_path(session, path)
-    if local is None:
-        session.createDataFrame([(text,)], ["value"]).coalesce(1).write.text(f"{path}/metadata")
-        return
-    folder = local / "metadata"
-    folder.mkdir()
-    (folder / "part-00000").write_text(text + "\n")
-    (folder / "_SUCCESS").touch()
-
-
-def read_metadata(path: str, session: SparkSession, *expected: str) -> dict[str, Any]:
-    """The metadata of a saved stage, which has to be of one of the expected classes."""
-    local = local_path(session, path)
-    if local is None:
-        metadata = dict(DefaultParamsReader.loadMetadata(path, session))
-    else:
-        parts = sorted(local.glob("metadata/part-*"))
-        content = b"".join(read_regular(part, _LARGEST_METADATA) for part in parts)
-        if not content.strip():
-            raise ArtifactError(_without_metadata(path, local, expected[0].rpartition(".")[2]))
-        try:
-            metadata = dict(json.loads(content))
-        except (TypeError, ValueError, RecursionError) as error:
-            raise _damaged_metadata(path, error) from error
-    if metadata.get("class") not in expected:
-        raise ArtifactError(f"{path!r} holds a {metadata.get('class')}, and not a {expected[0]}.")
-    return metadata
-
-
-def _damaged_metadata(path: str, error: Exception) -> ArtifactError:
-    return ArtifactError(
-        f"The metadata of {path!r} are damaged ({type(error).__name__}: {str(error)[:200]}). Take "
-        "the folder from where it was saved, or save it again."
-    )
-
-
-def _without_metadata(path: str, folder: Path, kind: str) -> str:
-    if not (folder / "network.json").exists():
-        return f"{path!r} holds no saved {kind}."
-    return (
-        f"{path!r} holds a network alone, as farandole.train and farandole.save write it, and no "
-        f"saved {kind}. For a DataFrame use farandole.predict_udf({str(folder)!r}); without Spark "
-        f"farandole.load({str(folder)!r})."
-    )
-
-
-def class_name(cls: type) -> str:
-    """The name under which a stage is saved."""
-    return f"{cls.__module__}.{cls.__name__}"
-
-
-@contextmanager
-def writing(session: SparkSession, path: str) -> Iterator[Path]:
-    """A local folder whose content ends up at `path`, wherever that is."""
-    if (local := local_path(session, path)) is not None:
-        local.mkdir(parents=True)
-        yield local
-        return
-    with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
-        yield Path(folder)
-        target, inside = _file_system(session, path)
-        target.create_dir(inside)  # copy_files makes those inside of it only
-        fs.copy_files(folder, inside, destination_filesystem=target)
-
-
-@contextmanager
-def reading(session: SparkSession, path: str) -> Iterator[Path]:
-    """A local folder with the content of `path`."""
-    if (local := local_path(session, path)) is not None:
-        yield local
-        return
-    with tempfile.TemporaryDirectory(prefix="farandole-") as folder:
-        source, inside = _file_system(session, path)
-        fs.copy_files(inside, folder, source_filesystem=source)
-        yield Path(folder)
-
-
-def _file_system(session: SparkSession, path: str) -> tuple[fs.FileSystem, str]:
-    """The file system that `path` is on, and its place there."""
-    found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(
-        arrow_uri(_spark.qualified_path(session, path))
-    )
-    return found
-
-
-def _exists(session: SparkSession, path: str) -> bool:
-    target, inside = _file_system(session, path)
-    return bool(target.get_file_info(inside).type != fs.FileType.NotFound)
-
-
-def arrow_uri(uri: str) -> str:
-    """`uri` as pyarrow spells it: Hadoop's names for S3 are its own.
-
-    >>> arrow_uri("s3a://bucket/model"), arrow_uri("abfss://box@account/model")
-    ('s3://bucket/model', 'abfss://box@account/model')
-    """
-    scheme, colon, rest = uri.partition(":")
-    return f"s3{colon}{rest}" if scheme.lower() in ("s3a", "s3n") else uri
-
-
-def local_path(session: SparkSession, path: str) -> Path | None:
-    """`path` as an absolute one on this machine's disk, or None if it is elsewhere.
-
-    Hadoop takes the text after file: as it is, so there is nothing to decode.
-    """
-    place = _spark.qualified_path(session, path)
-    scheme = urlparse(place).scheme
-    if scheme == "":
-        return Path(place).absolute()
-    return Path("/" + place.removeprefix("file:").lstrip("/")) if scheme == "file" else None

@@ -8,15 +8,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from pyspark.ml.linalg import DenseVector, Vector
-from pyspark.ml.param import Params
 from pyspark.ml.param.shared import HasValidationIndicatorCol, HasWeightCol
+from pyspark.sql.types import BinaryType, DatetimeType, MapType, StringType
 
 from farandole.api import DEFAULT_TIMEOUT, TrainingResult, train
 from farandole.data import BadRows
 from farandole.engines import DEFAULT_HEARTBEAT, SparkEngine
 from farandole.errors import InputError
+from farandole.inference import NULLS_DOC
 from farandole.networks import ACTIVATIONS, MLP, canonical, load_spark_weights, spark_weights
-from farandole.spark.params import ParamInfo, boolean, declare, floating, text, whole
+from farandole.spark.params import (
+    DEVICE,
+    OptionalParams,
+    ParamInfo,
+    boolean,
+    declare,
+    floating,
+    refuse,
+    set_defaults,
+    text,
+    whole,
+)
 from farandole.training import LBFGS, GradientDescent, UnusableRows
 
 if TYPE_CHECKING:
@@ -47,6 +59,8 @@ EXTRA_PARAMS = {
         floating, "seconds after which a worker that doesn't respond is lost", DEFAULT_HEARTBEAT
     ),
     "encrypt": ParamInfo(boolean, "whether to encrypt what workers and driver send", False),
+    "device": DEVICE,
+    "nulls": ParamInfo(text, NULLS_DOC, "error"),
 }
 """Params that Spark doesn't have. Their defaults do as Spark does."""
 
@@ -60,19 +74,12 @@ SOLVER_PARAMS = {
 
 
 @declare(EXTRA_PARAMS, setters=False)
-class PerceptronParams(HasWeightCol, HasValidationIndicatorCol):
+class PerceptronParams(HasWeightCol, HasValidationIndicatorCol, OptionalParams):
     """Params beyond Spark's, next to those that a subclass takes from Spark."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._setDefault(
-            **{name: info.default for name, info in EXTRA_PARAMS.items() if info.has_default}
-        )
-
-    def value_of(self, name: str) -> Any:
-        """The value of a param; None where it has neither a value nor a default, or is empty."""
-        value = self.getOrDefault(name) if self.isDefined(name) else None
-        return None if isinstance(value, str) and not value else value
+        set_defaults(self, EXTRA_PARAMS)
 
     @property
     def chosen_activation(self) -> str:
@@ -118,15 +125,6 @@ class PerceptronParams(HasWeightCol, HasValidationIndicatorCol):
         return weights
 
 
-def refuse(instance: Params, name: str, expected: str) -> None:
-    """Raise for the value of a param."""
-    value = instance.getOrDefault(name)
-    shown = f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
-    raise InputError(
-        f"{instance.uid} parameter {name} given invalid value {shown}. Expected {expected}."
-    )
-
-
 def weight_count(layers: list[int]) -> int:
     """Weights and biases of a perceptron.
 
@@ -153,6 +151,7 @@ def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) ->
     check_new_columns(
         dataset, [instance.getOrDefault(param) for param in outputs if instance.hasParam(param)]
     )
+    check_numeric(dataset, [instance.getOrDefault("labelCol"), instance.value_of("weightCol")])
     session = dataset.sparkSession
     engine = SparkEngine(session)
     workers = instance.value_of("numWorkers")
@@ -180,10 +179,11 @@ def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) ->
             timeout=instance.getOrDefault("timeout"),
             heartbeat=instance.getOrDefault("heartbeat"),
             encrypt=instance.getOrDefault("encrypt"),
+            device=instance.getOrDefault("device"),
             progress=instance.getOrDefault("progress"),
             loss=loss,
             metrics=[],
-            seed=abs(instance.getOrDefault("seed")),
+            seed=instance.getOrDefault("seed"),
             **_solver_options(instance),
             **_keeping_best(instance),
         )
@@ -199,6 +199,22 @@ def check_new_columns(dataset: DataFrame, names: list[str]) -> None:
         if name in taken:
             raise InputError(f"Column {name} already exists. Drop it, or choose another name.")
         taken.append(name)
+
+
+def check_numeric(dataset: DataFrame, names: list[str | None]) -> None:
+    """Raise for a column of texts or moments where numbers are needed, in the words of Spark."""
+    kinds = {field.name: field.dataType for field in dataset.schema}
+    for name in filter(None, names):
+        if name in kinds and isinstance(kinds[name], _NO_NUMBERS):
+            raise InputError(
+                f"Column {name} must be of type numeric but was actually of type "
+                f"{kinds[name].simpleString()}. Turn it into numbers first: "
+                "pyspark.ml.feature.StringIndexer, or a cast."
+            )
+
+
+_NO_NUMBERS = (StringType, BinaryType, DatetimeType, MapType)
+"""Spark refuses booleans and arrays too, which have a meaning here."""
 
 
 def _solver_options(instance: PerceptronParams) -> dict[str, Any]:
@@ -273,25 +289,32 @@ def _about_labels(bad: BadRows, classes: int | None) -> str | None:
     inside = "{0, 1}" if classes == 2 else f"[0, {classes})"
     outside = f"Labels MUST be in {inside}, but got {_as_double(bad)}"
     fraction = f"Labels MUST be Integers, but got {_as_double(bad)}"
+    infinite = outside if classes else f"Labels MUST NOT be Infinity, but got {_as_double(bad)}"
     return {
         "null": "Labels MUST NOT be Null or NaN",
-        "not finite": "Labels MUST NOT be Null or NaN",
+        "not finite": "Labels MUST NOT be Null or NaN" if _is_nan(bad) else infinite,
         "outside": outside,
         "fraction": outside if classes == 2 else fraction,
     }.get(bad.kind)
 
 
 def _about_weights(bad: BadRows) -> str | None:
+    missing = "Weights MUST NOT be Null or NaN"
+    unfit = f"Weights MUST NOT be Negative or Infinity, but got {_as_double(bad)}"
     return {
-        "null": "Weights MUST NOT be Null or NaN",
-        "not finite": f"Weights MUST NOT be Negative or Infinity, but got {bad.example}",
-        "negative": f"Weights MUST NOT be Negative or Infinity, but got {_as_double(bad)}",
+        "null": missing,
+        "not finite": missing if _is_nan(bad) else unfit,
+        "negative": unfit,
     }.get(bad.kind)
+
+
+def _is_nan(bad: BadRows) -> bool:
+    return bad.example.lower() == "nan"
 
 
 def _as_double(bad: BadRows) -> str:
     """The example as Spark would print a double."""
     try:
-        return str(float(bad.example))
+        return str(float(bad.example)).replace("inf", "Infinity")
     except ValueError:
         return bad.example

@@ -23,14 +23,9 @@ from pyspark.sql.types import StructField, StructType
 from farandole import _spark
 from farandole.data import to_numpy
 from farandole.errors import ArtifactError
-from farandole.spark.io import (
-    Writer,
-    class_name,
-    read_metadata,
-    reading,
-    write_metadata_text,
-    writing,
-)
+from farandole.spark.file_systems import reading, writing
+from farandole.spark.io import Writer
+from farandole.spark.metadata import class_name, read_metadata, write_metadata_text
 from farandole.spark.perceptron import EXTRA_PARAMS, PerceptronParams, weight_count
 
 if TYPE_CHECKING:
@@ -58,6 +53,7 @@ class PerceptronWriter(Writer):
     ) -> None:
         super().__init__()
         self._instance = instance
+        self.uid = instance.uid
         self._weights = weights
 
     def saveImpl(self, path: str) -> None:
@@ -95,18 +91,21 @@ class PerceptronReader(MLReader[Any]):
         session, cls = self.sparkSession, self._cls
         metadata = read_metadata(path, session, class_name(cls), sparks_name(cls))
         instance: Any = cls()
+        given = {**metadata["paramMap"], **metadata.get(_EXTRAS, {})}
         if self._holds_weights:
             with reading(session, path) as folder:
-                instance = cls(_read_weights(folder / "data", path))
+                weights, layers = _read_data(folder / "data", path)
+            instance = cls(weights)
+            given = {**given, **layers}
         instance._resetUid(metadata["uid"])
-        given = {**metadata["paramMap"], **metadata.get(_EXTRAS, {})}
-        for name in [*metadata["defaultParamMap"], *given]:
+        defaults = metadata.get("defaultParamMap", {})  # Spark 2.3 and older have none
+        for name in [*defaults, *given]:
             if not instance.hasParam(name):
                 raise ArtifactError(
                     f"{path!r} has a param {name!r} that is unknown here: it was saved by Spark "
                     f"{metadata['sparkVersion']}. Upgrade farandole."
                 )
-        for name, value in metadata["defaultParamMap"].items():
+        for name, value in defaults.items():
             instance._setDefault(**{name: _from_json(value)})
         for name, value in given.items():
             instance._set(**{name: _from_json(value)})
@@ -149,12 +148,15 @@ def _write_weights(folder: Path, weights: np.ndarray[Any, Any]) -> None:
     (folder / "_SUCCESS").touch()
 
 
-def _read_weights(folder: Path, path: str) -> np.ndarray[Any, Any]:
+def _read_data(folder: Path, path: str) -> tuple[np.ndarray[Any, Any], dict[str, list[int]]]:
+    """The weights, and the layers where the data tells them: before Spark 3 they were no param."""
     files = sorted(folder.glob("*.parquet"))
     if not files:
         raise ArtifactError(f"{path!r} holds no weights.")
-    column = pa.concat_tables([pq.read_table(file) for file in files]).column("weights")
-    return np.array(to_numpy("weights", column)[0], np.float64)
+    table = pa.concat_tables([pq.read_table(file) for file in files])
+    weights = np.array(to_numpy("weights", table.column("weights"))[0], np.float64)
+    told = {"layers": table["layers"][0].as_py()} if "layers" in table.column_names else {}
+    return weights, told
 
 
 def _as_json(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from farandole.artifact import LoadedNetwork, Signature
 from farandole.errors import InputError
 from farandole.inference import PackedApplication, Predictor
 from farandole.networks import MLP, to_spark_weights
+from farandole.spark.params import prediction_device
 from farandole.spark.perceptron import (
     PerceptronParams,
     as_vector,
@@ -97,6 +99,10 @@ class PerceptronModel(PerceptronParams, MLWritable):
         """A reader that runs no code from the folder."""
         return PerceptronReader(cls, holds_weights=True)
 
+    @abstractmethod
+    def chosen_signature(self) -> Signature:
+        """What the network takes and gives, with the params that are set."""
+
     def make_signature(self, **options: Any) -> Signature:
         """What the network takes and gives, in double precision."""
         return Signature(
@@ -119,9 +125,12 @@ class PerceptronModel(PerceptronParams, MLWritable):
 
     def prepared(self, signature: Signature) -> tuple[Predictor, PackedApplication]:
         """The network ready to predict, here and elsewhere: made once for each way to do so."""
-        way = (signature, self.chosen_activation, tuple(self.getOrDefault("layers")))
+        options = {"nulls": self.getOrDefault("nulls"), "device": prediction_device(self)}
+        way = (signature, self.chosen_activation, tuple(self.getOrDefault("layers")), options)
         if self._ready is None or self._ready[0] != way:
             network = self.network
-            application = PackedApplication.of(LoadedNetwork(network, signature), answer="all")
+            application = PackedApplication.of(
+                LoadedNetwork(network, signature), answer="all", **options
+            )
             self._ready = (way, Predictor(network, signature), application)
         return self._ready[1], self._ready[2]

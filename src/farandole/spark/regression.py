@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from pyspark.ml.base import PredictionModel, Predictor
@@ -18,6 +18,9 @@ from pyspark.ml.param.shared import (
 )
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
+from farandole.artifact import Signature
+from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.options import PerceptronOptions, with_signature
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
     SOLVER_PARAMS,
@@ -72,18 +75,25 @@ class MultilayerPerceptronRegressionModel(
         """The mean squared error at the start and after each iteration; empty after loading."""
         return list(self._objective or ())
 
+    def chosen_signature(self) -> Signature:
+        """What the network takes and gives."""
+        return self.make_signature(head="identity")
+
+    @illegal_arguments
     def predict(self, value: Vector) -> Any:
         """The value of one row: a number, or a vector where there are several."""
-        predictor, _ = self.prepared(self.make_signature(head="identity"))
+        predictor, _ = self.prepared(self.chosen_signature())
         row = np.asarray(value.toArray(), np.float64)
         found = predictor.predict_columns([row[None, :]]).raw[0]
         return float(found[0]) if len(found) == 1 else as_vector(found)
 
+    @illegal_arguments
     def _transform(self, dataset: DataFrame) -> DataFrame:
         outputs = regressor_outputs(self.getOrDefault("predictionCol"), self.getLayers()[-1])
-        return self.with_outputs(dataset, self.make_signature(head="identity"), outputs)
+        return self.with_outputs(dataset, self.chosen_signature(), outputs)
 
 
+@with_signature(PerceptronOptions)
 @declare(SOLVER_PARAMS)
 class MultilayerPerceptronRegressor(
     _RegressorParams, Predictor[Any], MLWritable, MLReadable["MultilayerPerceptronRegressor"]
@@ -99,15 +109,16 @@ class MultilayerPerceptronRegressor(
     ([13, 20, 1], 100)
     """
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, **params: Unpack[PerceptronOptions]) -> None:
         super().__init__()
-        set_checked(self, params)
+        set_checked(self, {**params})
 
-    def setParams(self, **params: Any) -> MultilayerPerceptronRegressor:
+    def setParams(self, **params: Unpack[PerceptronOptions]) -> MultilayerPerceptronRegressor:
         """Set several params at once."""
-        set_checked(self, params)
+        set_checked(self, {**params})
         return self
 
+    @illegal_arguments
     def _fit(self, dataset: DataFrame) -> MultilayerPerceptronRegressionModel:
         self.check_params()
         result = fit_perceptron(self, dataset, "mse")

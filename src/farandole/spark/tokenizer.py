@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,13 @@ from farandole import _spark
 from farandole.arguments import check_choice
 from farandole.data import BadRows, quote_name
 from farandole.errors import InputError
-from farandole.inference import NULLS, UnusableInput, null_rows, restore_nulls
+from farandole.inference import NULLS, UnusableInput, null_rows, restore_nulls, worker_function
 from farandole.pretrained import MINILM, TOKENIZER_FILE, Tokenizer
-from farandole.spark.io import Reader, Writer, reading, write_metadata, writing
+from farandole.spark.file_systems import reading, writing
+from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.io import Reader, Writer
+from farandole.spark.metadata import write_metadata
+from farandole.spark.options import TextTokenizerOptions, with_signature
 from farandole.spark.params import ParamInfo, declare, set_checked, text, whole
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ class TextTokenizerParams(HasInputCol, HasOutputCol):
         self._setDefault(**{name: info.default for name, info in PARAMS.items()})
 
 
+@with_signature(TextTokenizerOptions)
 class TextTokenizer(TextTokenizerParams, Transformer, MLWritable, MLReadable["TextTokenizer"]):
     """Adds a column with the tokens of each text, as a network's own tokenizer splits it.
 
@@ -57,19 +62,20 @@ class TextTokenizer(TextTokenizerParams, Transformer, MLWritable, MLReadable["Te
     128
     """
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, **params: Unpack[TextTokenizerOptions]) -> None:
         super().__init__()
-        set_checked(self, params)
+        set_checked(self, {**params})
 
-    def setParams(self, **params: Any) -> TextTokenizer:
+    def setParams(self, **params: Unpack[TextTokenizerOptions]) -> TextTokenizer:
         """Set several params at once."""
-        set_checked(self, params)
+        set_checked(self, {**params})
         return self
 
     def loaded(self) -> Tokenizer:
         """The tokenizer itself, for use without Spark."""
         return Tokenizer(self.getOrDefault("tokenizer"), self.getOrDefault("maxLength"))
 
+    @illegal_arguments
     def _transform(self, dataset: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
@@ -84,7 +90,7 @@ class TextTokenizer(TextTokenizerParams, Transformer, MLWritable, MLReadable["Te
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
             return (tokens_of(batch, tokenizer, source, nulls) for batch in batches)
 
-        tokens = arrow_udf(split, "array<int>")(F.col(quote_name(source)))
+        tokens = arrow_udf(worker_function(split), "array<int>")(F.col(quote_name(source)))
         return dataset.withColumn(target, tokens)
 
     def write(self) -> MLWriter:
@@ -127,6 +133,7 @@ class TextTokenizerWriter(Writer):
     def __init__(self, instance: TextTokenizer) -> None:
         super().__init__()
         self._instance = instance
+        self.uid = instance.uid
 
     def saveImpl(self, path: str) -> None:
         """The file first, then the metadata."""
@@ -140,7 +147,7 @@ class TextTokenizerWriter(Writer):
 class TextTokenizerReader(Reader):
     """Reads a TextTokenizer."""
 
-    def load(self, path: str) -> Any:
+    def loaded(self, path: str) -> Any:
         """Params, then the file."""
         instance = self.restored(path)
         with reading(self.sparkSession, path) as folder:

@@ -189,7 +189,7 @@ def check_death(engine: Engine, workers: int) -> None:
 
 def check_stuck(engine: Engine, workers: int) -> None:
     """A worker that is stopped, or whose interpreter is locked, is named after `heartbeat`."""
-    _check_loss(engine, workers, _LOCKS, heartbeat=3.0)
+    _check_loss(engine, workers, _LOCKS, heartbeat=4.0)
 
 
 def _stay_away(truant: int, world: World, state: object) -> None:

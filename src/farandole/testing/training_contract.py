@@ -22,7 +22,7 @@ from farandole.parallel import AllReduce, Strategy
 from farandole.training import Outcome, Recipe, TrainingJob, load, storage_for, work
 from farandole.world import World, current_world
 
-STEPS = 20
+STEPS = 12
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def train_here(strategy: Strategy, world: World, case: Case, network: nn.Module)
     """Train as a member of the ring that is there already."""
     source = local_source(rows(), shuffle=True)
     columns = Columns(("features",), ("label",), None, None)
-    recipe = Recipe(max_steps=STEPS, batch_size=48, **case.recipe)
+    recipe = Recipe(**{"max_steps": STEPS, "batch_size": 48, **case.recipe})
     strategy.check(network, world.size)
     twin = copy.deepcopy(network)
     storage = storage_for(twin, columns, source.schema())

@@ -1,7 +1,8 @@
 """Training: losses, optimizers, schedules, metrics, early stopping."""
 
 from farandole.training import losses
-from farandole.training.checkpointing import check_same_training
+from farandole.training.checkpointing import check_same_training, describe_layers
+from farandole.training.dry_run import try_network
 from farandole.training.early_stopping import prefers_high_scores
 from farandole.training.events import (
     EpochEnded,
@@ -31,8 +32,10 @@ from farandole.training.job import (
     TrainingJob,
     storage_for,
 )
+from farandole.training.network_inputs import NetworkInputs, made_network
 from farandole.training.optimizers import check_splittable
 from farandole.training.progress_display import EventDispatcher, Observer, describe_row
+from farandole.training.random_states import seed_everything
 from farandole.training.recipe import RECIPE_DOCS, Recipe
 from farandole.training.row_reports import UnusableRows
 from farandole.training.solvers import LBFGS, GradientDescent
@@ -55,6 +58,7 @@ __all__ = [
     "FeaturesCached",
     "Frozen",
     "GradientDescent",
+    "NetworkInputs",
     "Observer",
     "Outcome",
     "Recipe",
@@ -73,11 +77,15 @@ __all__ = [
     "check_layers",
     "check_same_training",
     "check_splittable",
+    "describe_layers",
     "describe_row",
     "load",
     "losses",
+    "made_network",
     "prefers_high_scores",
+    "seed_everything",
     "storage_for",
     "summary",
+    "try_network",
     "work",
 ]

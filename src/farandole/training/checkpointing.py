@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ State = Mapping[str, torch.Tensor]
 _LIMITS = ("epochs", "max_steps", "max_seconds", "patience")
 _FREE_TO_CHANGE = (*_LIMITS, "stop_on_nan")
 """Options that may differ when a training goes on."""
+_MOST_SHOWN = 60
+"""Characters of a value that are shown where it differs."""
 
 
 class Checkpointer:
@@ -58,6 +61,8 @@ class Checkpointer:
         plan = self._plan
         if plan is None:
             return False
+        if self._writer is not None:  # asked in every update, so what was lost is told at once
+            self._warn_if_lost(self._writer.check)
         if plan.steps is not None and update // plan.steps > self._saved // plan.steps:
             return True
         late = plan.seconds is not None and time.monotonic() - self._since >= plan.seconds
@@ -106,16 +111,17 @@ class Checkpointer:
         changed = [name for name in now if state["limits"].get(name) != now[name]]
         if changed:
             message = (
-                f"This training has ended before ({reason}), and stays so, whatever "
-                f"{', '.join(changed)} say now. Begin anew in an empty folder."
+                f"This training has ended before ({reason}), and stays so, with another value of "
+                f"{', '.join(changed)} too. Begin anew in an empty folder."
             )
             self._context.emit(events.WarningIssued(message=message))
 
-    def announce_resumed(self, state: Mapping[str, Any], epoch: int) -> None:
-        """Tell the driver that training goes on, in this epoch."""
+    def announce_resumed(self, state: Mapping[str, Any], epoch: int, *, ended: bool) -> None:
+        """Tell the driver that training goes on in this epoch, or that it was over."""
+        workers = len(state["workers"])
         self._context.emit(
             events.TrainingResumed(
-                update=state["update"], epoch=epoch, workers_before=len(state["workers"])
+                update=state["update"], epoch=epoch, workers_before=workers, ended=ended
             )
         )
 
@@ -129,7 +135,7 @@ class Checkpointer:
         try:
             ask()
         except CheckpointError as error:
-            message = f"A checkpoint could not be written, and training went on. {error}"
+            message = f"A checkpoint could not be written, and training goes on. {error}"
             self._context.emit(events.WarningIssued(message=message))
 
 
@@ -137,7 +143,7 @@ def read_state(plan: CheckpointPlan | None) -> dict[str, Any] | None:
     """The state to go on from; None to begin."""
     if plan is None or plan.resumed is None:
         return None
-    snapshot = plan.directory.load()
+    snapshot = plan.directory.load(warn=False)  # the driver has told what is damaged
     if snapshot is None or snapshot.update != plan.resumed:
         found = "none" if snapshot is None else f"that of update {snapshot.update}"
         raise CheckpointError(
@@ -171,7 +177,8 @@ def describe_training(job: TrainingJob) -> dict[str, Any]:
         for field in fields(owner)
         if field.name not in _FREE_TO_CHANGE
     }
-    return {**options, "validation_fraction": job.validation}
+    network = None if job.checkpoints is None else list(job.checkpoints.layers)
+    return {**options, "validation_fraction": job.validation, "network": network}
 
 
 def describe_limits(job: TrainingJob) -> dict[str, Any]:
@@ -185,11 +192,45 @@ def check_same_training(state: Mapping[str, Any], job: TrainingJob, url: str) ->
     for name in now:
         if before.get(name) != now[name]:
             raise CheckpointError(
-                f"The checkpoints in {url} are of another training: {name} was "
-                f"{before.get(name)!r}, and is {now[name]!r} now. Use an empty folder for a new "
+                f"The checkpoints in {url} are of another training: "
+                f"{_difference(name, before.get(name), now[name])}. Use an empty folder for a new "
                 "training, or the same options to go on."
             )
     _check_same_network(state["weights"], job.network, url)
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """What isn't as it was: short values as they are, of long ones the part that differs."""
+    if name == "network" and isinstance(before, list):
+        pairs = zip_longest(before, now, fillvalue="no layer")
+        return next(f"its network had {old}, and has {new} now" for old, new in pairs if old != new)
+    match before, now:
+        case [str(old), dict(settings)], [str(new), dict(given)] if old == new:
+            changed = [key for key in {**settings, **given} if settings.get(key) != given.get(key)]
+            key = changed[0]
+            return f"{name}'s {key} was {settings.get(key)!r}, and is {given.get(key)!r} now"
+    old, new = _shown(before), _shown(now)
+    return f"{name} isn't what it was" if old == new else f"{name} was {old}, and is {new} now"
+
+
+def _shown(value: Any) -> str:
+    """A described value, fit to be read: of an object or a function its name is enough."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN or not isinstance(value, list) else str(value[0])
+
+
+def describe_layers(network: nn.Module) -> tuple[str, ...]:
+    """The layers of a network with their settings, to tell it from another with the same shapes.
+
+    >>> describe_layers(nn.Sequential(nn.Linear(2, 1), nn.ReLU()))
+    ('Sequential', '0: Linear(in_features=2, out_features=1, bias=True)', '1: ReLU()')
+    """
+    found = []
+    for name, module in network.named_modules():
+        leaf = next(module.children(), None) is None
+        kind = type(module).__name__
+        found.append(f"{name}: {kind}({module.extra_repr()})" if leaf and name else kind)
+    return tuple(found)
 
 
 def _check_same_network(weights: State, network: nn.Module, url: str) -> None:

@@ -16,17 +16,18 @@ from farandole.artifact import Signature
 from farandole.data import Array, Loader, Rows, Shard, positions_among_used, train_validation_split
 from farandole.networks import PROBE_ROWS, BatchSizing
 from farandole.parallel import Synchronizer, long_barrier
-from farandole.training import events, losses, metrics
+from farandole.training import events
 from farandole.training.batches import Batcher
 from farandole.training.freezing import Frozen
 from farandole.training.job import TrainingJob
-from farandole.training.metrics import Tally
+from farandole.training.metrics import HeadMetrics, history_names
 from farandole.training.optimizers import Group, groups
 from farandole.training.passes import Passes
 from farandole.training.pipeline_passes import PipelinePasses, check_loss
 from farandole.training.preflight import Trainable
 from farandole.training.recipe import Recipe
 from farandole.training.stragglers import StragglerWatch
+from farandole.training.tally import Tally
 from farandole.world import World
 
 
@@ -47,7 +48,8 @@ class TrainingContext:
     validation: Rows
     validation_rows: int
     """Over all workers."""
-    metrics: dict[str, Any]
+    scored: Sequence[HeadMetrics]
+    """What is counted of each head."""
     groups: Sequence[Group]
     """The optimizer's parameter groups."""
     is_cached: bool
@@ -74,7 +76,12 @@ class TrainingContext:
 
     def new_tally(self) -> Tally:
         """New sums of loss and metrics."""
-        return Tally(self.metrics, self.batcher.signature.head)
+        return Tally(self.scored, self.batcher.loss)
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """The metrics by their columns in the history."""
+        return history_names(self.scored)
 
     def history_columns(
         self, prefix: str, tally: Tally, watch: StragglerWatch | None = None
@@ -115,11 +122,27 @@ class TrainingContext:
         """Loss and metrics of the rows to validate on."""
         tally = self.new_tally()
         self.network.eval()
-        chunks = self.loader.chunks(self.validation, self._validation_rows_at_once)
+        chunks = self._validation_chunks()
         for rows in self._same_count_on_all_workers(chunks):
             self.passes.evaluate(self.batcher(rows), tally)
         long_barrier(self.world.size)
         return self.history_columns("validation", tally)
+
+    def _validation_chunks(self) -> Iterator[torch.Tensor]:
+        """Rows to validate on: as many at once as fit, or the same batches on any workers."""
+        if self.recipe.loss_scope == "row":
+            return self.loader.chunks(self.validation, self._validation_rows_at_once)
+        sizes = self.sync.reduce_sums(torch.tensor(self.validation.sizes)).numpy()
+        world, recipe = self.world, self.recipe
+        return Loader(
+            self.batcher.shard,
+            self.validation,
+            sizes,
+            rank=world.rank,
+            size=world.size,
+            batch_size=recipe.batch_size,
+            seed=recipe.seed,
+        ).epoch(0)
 
     def _same_count_on_all_workers(self, chunks: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
         """The chunks, and empty ones after them where passes are collective."""
@@ -181,7 +204,7 @@ def build_context(
         training=rows,
         validation=validation,
         validation_rows=int(totals[-1]),
-        metrics=metrics.resolve(recipe.metrics, losses.resolve(recipe.loss)),
+        scored=trainable.scored,
         groups=groups(trained_by_name, recipe.learning_rate, recipe.learning_rates, learning_later),
         is_cached=trainable.is_cached,
         key_sum=_key_sum(shard, sync) if job.checkpoints else 0,
@@ -203,7 +226,7 @@ def _make_passes(
         check_loss(sync.pipeline, batcher.loss, example)
         batch = max(1, min(recipe.batch_size, rows))
         return PipelinePasses(sync.pipeline, batcher.loss, recipe.precision, world.device, batch)
-    if sync.is_collective:
+    if sync.is_collective or (recipe.loss_scope == "batch" and world.size > 1):
         # Real rows if there are any: at zero a gradient may be infinite, and 0 times that is NaN.
         own = torch.arange(min(example.rows, len(batcher.shard)))
         trainable.passes.make_collective(batcher(own) if len(own) else example)

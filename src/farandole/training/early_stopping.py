@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -18,8 +19,6 @@ from farandole.training import metrics as known_metrics
 from farandole.training.context import TrainingContext
 from farandole.training.recipe import Recipe
 
-_HIGHER_IS_BETTER = {"accuracy": True, "mae": False, "mse": False}
-
 
 def check_monitor(monitor: str | None, metrics: Iterable[str], validates: bool) -> None:
     """Raise unless the history will have this column.
@@ -31,11 +30,13 @@ def check_monitor(monitor: str | None, metrics: Iterable[str], validates: bool) 
     """
     parts = ("train", "validation") if validates else ("train",)
     known = [f"{part}_{name}" for part in parts for name in ("loss", *metrics)]
-    # A metric with a value for each class has a column for each.
-    if monitor is not None and not any(
-        monitor == name or monitor.startswith(f"{name}_") for name in known
-    ):
+    if monitor is not None and not any(_is_column(monitor, name) for name in known):
         raise InputError(f"{monitor=} is not in the history. There are {', '.join(known)}.")
+
+
+def _is_column(column: str, name: str) -> bool:
+    """Whether this is a metric's column: one with a value for each class has a column for each."""
+    return column == name or re.fullmatch(rf"{re.escape(name)}_\d+", column) is not None
 
 
 def higher_is_better(monitor: str, metrics: Mapping[str, Any], mode: str | None) -> bool:
@@ -47,16 +48,16 @@ def higher_is_better(monitor: str, metrics: Mapping[str, Any], mode: str | None)
     if mode is not None:
         return mode == "max"
     column = monitor.split("_", 1)[1]  # after "train" or "validation"
-    # The longest name first: "f1_macro" is not class "macro" of "f1".
+    # The longest name first: "digit_loss" is not the loss. Heads' names stand before.
     names = sorted(("loss", *metrics), key=len, reverse=True)
-    name = next(n for n in names if column == n or column.startswith(f"{n}_"))
-    found = False if name == "loss" else _direction(metrics[name])
+    name = next(n for n in names if _is_column(column, n) or _ends_with(column, n))
+    found = False if name == "loss" else getattr(metrics[name], "higher_is_better", None)
     if found is None:
         raise InputError(
             f"Whether more or less of {monitor=} is better is unknown: the metric does not say. "
             'Set monitor_mode="max" or "min", or monitor another column.'
         )
-    return found
+    return bool(found)
 
 
 def prefers_high_scores(recipe: Recipe) -> bool:
@@ -67,17 +68,15 @@ def prefers_high_scores(recipe: Recipe) -> bool:
     """
     if recipe.monitor is None:
         return recipe.monitor_mode == "max"
-    known = known_metrics.resolve(recipe.metrics, losses.resolve(recipe.loss))
-    check_monitor(recipe.monitor, known, validates=True)
+    known = known_metrics.resolve(recipe.metrics, losses.resolve(recipe.loss, recipe.loss_weights))
+    if not any(_ends_with(recipe.monitor, name) for name in ("loss", *known)):
+        check_monitor(recipe.monitor, known, validates=True)
     return higher_is_better(recipe.monitor, known, recipe.monitor_mode)
 
 
-def _direction(metric: Any) -> bool | None:
-    for name, up in _HIGHER_IS_BETTER.items():
-        if metric is known_metrics.NAMES[name]:
-            return up
-    found = getattr(metric, "higher_is_better", None)
-    return None if found is None else bool(found)
+def _ends_with(column: str, name: str) -> bool:
+    """Whether a column is of this metric, of any head: their names aren't known to a recipe."""
+    return re.search(rf"(^|_){re.escape(name)}(_\d+)?$", column) is not None
 
 
 class EarlyStopping:

@@ -73,6 +73,8 @@ class TrainingResumed:
     """The epoch that goes on, counted from 1."""
     workers_before: int
     """How many workers had written the checkpoint."""
+    ended: bool = False
+    """Whether there was nothing left to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,9 @@ class WarningIssued:
     """Something the user should know, though training goes on."""
 
     message: str
+
+    def __str__(self) -> str:
+        return self.message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +121,7 @@ class TrainingEnded:
 
     reason: str
     seconds: float
+    """Of training, with all that was begun again."""
 
 
 Event = (

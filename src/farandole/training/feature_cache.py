@@ -26,7 +26,7 @@ from farandole.training import events
 from farandole.training.batches import Batcher
 from farandole.training.context import Clock
 from farandole.training.job import TrainingJob
-from farandole.training.passes import NetworkPasses
+from farandole.training.passes import make_passes
 from farandole.training.precision import flush_denormals
 from farandole.training.preflight import Trainable
 from farandole.training.split_point import NoSplit, SplitPoint, check_split, split_points
@@ -52,6 +52,10 @@ def cache_features(trainable: Trainable, job: TrainingJob, world: World) -> Trai
     recipe = job.recipe
     if recipe.freeze is None or recipe.unfreeze_at is not None or not recipe.cache_features:
         return trainable
+    if any(name in trainable.batcher.shard.ragged for name in job.columns.labels):
+        return trainable
+    if not job.columns.labels:  # what is learned is the input, not what frozen layers make of it
+        return trainable
     if not job.strategy.is_whole:  # the strategy splits the network in its own way
         return trainable
     start = time.perf_counter()
@@ -61,7 +65,7 @@ def cache_features(trainable: Trainable, job: TrainingJob, world: World) -> Trai
     if cached is None:
         return trainable
     tail, batcher = cached
-    passes = NetworkPasses(tail, batcher.loss, recipe.precision, world.device)
+    passes = make_passes(tail, batcher.loss, recipe, world)
     return replace(trainable, network=tail, batcher=batcher, passes=passes, is_cached=True)
 
 

@@ -81,7 +81,8 @@ class FullBatchLoop:
         self._best.stopping.load_state(state["stopping"])
         self._best.scatter(state["kept"])
         self._clock.spent = state["spent"]
-        self._checkpoints.announce_resumed(state, len(self._progress.history) + 1)
+        ended = self._start.ended not in (None, ALL_DONE)
+        self._checkpoints.announce_resumed(state, len(self._progress.history) + 1, ended=ended)
 
     def close(self) -> None:
         """Wait until the last checkpoint is on disk."""

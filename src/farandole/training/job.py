@@ -14,7 +14,7 @@ from torch import nn
 
 from farandole.artifact import Signature
 from farandole.checkpoint import CheckpointDirectory
-from farandole.data import Columns, Source, Storage
+from farandole.data import Columns, Fold, Source, Storage, is_list
 from farandole.errors import InputError
 from farandole.networks import dtype_name, floating_dtype, ragged_axes, takes_gray, wrapping_advice
 from farandole.parallel import Span, Strategy
@@ -44,6 +44,8 @@ class CheckpointPlan:
     """Which scores are the best ones."""
     run: str = ""
     """The name of the run, by which workers know that they see the driver's directory."""
+    layers: tuple[str, ...] = ()
+    """What the network is made of."""
     resumed: int | None = None
     """The update of the checkpoint that training goes on from; None to begin."""
 
@@ -76,9 +78,12 @@ class TrainingJob:
     checkpoints: CheckpointPlan | None = None
 
     @property
-    def held_out(self) -> str | float | None:
-        """Which rows to validate on: the column that marks them, or a fraction."""
-        return self.columns.validation or self.validation
+    def held_out(self) -> str | float | Fold | None:
+        """Which rows to validate on: the column that marks them, a fold of it, or a fraction."""
+        marked, fold = self.columns.validation, self.columns.fold
+        if marked is not None and fold is not None:
+            return Fold(marked, fold)
+        return marked or self.validation
 
 
 @dataclass
@@ -126,6 +131,9 @@ def storage_for(network: nn.Module, columns: Columns, schema: pa.Schema) -> Stor
         raise InputError(f"One feature column can't vary in two ways: {columns.features}, {axes}")
     _check_types(network, columns, schema, axes)
     vary = {name: n for name, n in zip(columns.features, axes, strict=True) if n}
+    if set(axes) == {1}:  # rows that vary in length may have a label for each of their elements
+        lists = [name for name in columns.labels if is_list(schema.field(name).type)]
+        vary |= dict.fromkeys(lists, 1)
     return Storage(dtype_name(floating_dtype(network)), vary, takes_gray(network))
 
 

@@ -27,9 +27,9 @@ from farandole.training.job import (
     LoopState,
 )
 from farandole.training.loop_checkpoints import LoopCheckpoints, Position, Start
-from farandole.training.metrics import Tally
 from farandole.training.schedules import LearningRateScheduler
 from farandole.training.stragglers import StragglerWatch
+from farandole.training.tally import Tally
 
 _STEPS_DONE = "max_steps reached"
 

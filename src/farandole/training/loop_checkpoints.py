@@ -21,10 +21,10 @@ from farandole.training.checkpointing import (
 from farandole.training.context import Clock, TrainingContext
 from farandole.training.early_stopping import BestWeights
 from farandole.training.job import LoopState
-from farandole.training.metrics import Tally
 from farandole.training.random_states import random_states, set_random_states
 from farandole.training.schedules import LearningRateScheduler
 from farandole.training.state_gathering import gather_trees
+from farandole.training.tally import Tally
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,9 +132,9 @@ class LoopCheckpoints(Checkpointer):
         _restore_buffers(context.network, state, own, same=len(state["workers"]) == world.size)
         self._restore_strategy(state, own)
         progress = unpacked_progress(state["progress"])
-        self.announce_resumed(state, position.epoch + 1)
         more = context.recipe.epochs > position.epoch and progress.reason == LoopState().reason
         ended = state["ended"] and not more
+        self.announce_resumed(state, position.epoch + 1, ended=ended)
         if ended:
             self.warn_if_limits_changed(state, progress.reason)
         return Start(progress, position, ended, own, world.device)

@@ -7,15 +7,19 @@ exactly the mean that one worker would see.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from farandole.arguments import check_dict, check_not_negative
+from farandole.artifact import Head
 from farandole.errors import InputError, suggestion
+from farandole.networks import chosen_output
+from farandole.ragged import Ragged
 
 Tensors = Sequence[torch.Tensor]
 RowLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -25,14 +29,10 @@ RowLoss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class Kind:
     """What a loss implies for labels and predictions."""
 
-    head: str
-    """How outputs become predictions: see `farandole.artifact.signature.HEADS`."""
+    head: str | None
+    """How outputs become predictions: see `farandole.artifact.signature.HEADS`. None: a function of
+    the user's doesn't say."""
     row_loss: RowLoss
-
-    @property
-    def takes_classes(self) -> bool:
-        """Whether labels are class numbers."""
-        return self.head in ("softmax", "log_softmax")
 
 
 def _functional(function: Callable[..., torch.Tensor], **options: Any) -> RowLoss:
@@ -50,6 +50,20 @@ NAMES = {
     "poisson_nll": Kind("identity", _functional(F.poisson_nll_loss)),
 }
 
+_CLASSES: dict[type[nn.Module], str] = {
+    nn.CrossEntropyLoss: "softmax",
+    nn.NLLLoss: "log_softmax",
+    nn.MultiMarginLoss: "softmax",
+    nn.BCEWithLogitsLoss: "sigmoid",
+    nn.MultiLabelSoftMarginLoss: "sigmoids",
+    nn.MSELoss: "identity",
+    nn.L1Loss: "identity",
+    nn.HuberLoss: "identity",
+    nn.SmoothL1Loss: "identity",
+    nn.PoissonNLLLoss: "identity",
+}
+"""How outputs become predictions, by the class of a torch loss, also of one derived from it."""
+
 _SYNONYMS: dict[Any, str] = {
     nn.CrossEntropyLoss: "cross_entropy",
     nn.NLLLoss: "nll",
@@ -65,56 +79,139 @@ _SYNONYMS: dict[Any, str] = {
 
 
 @dataclass(frozen=True)
+class TrainedHead:
+    """A head of the network, and the label that it learns."""
+
+    head: Head
+    target: int = 0
+    """The number of the label; of several labels side by side, the first."""
+
+
+@dataclass(frozen=True)
 class Loss:
-    """The loss of a network: one part for each target, or one callable that takes them all."""
+    """The loss of a network: one part for each head, or one callable that takes them all."""
 
     parts: tuple[Kind, ...] = ()
     callable: Callable[..., torch.Tensor] | None = None
+    names: tuple[str, ...] = ()
+    """The heads that `parts` are for, where they were named."""
+    weights: tuple[tuple[str, float], ...] = ()
+    """What the loss of a head counts, by its name; 1 for all others."""
+    heads: tuple[TrainedHead, ...] = ()
+    """What the network turned out to have: see `farandole.training.heads`."""
+    is_wired: bool = False
+    """Whether outputs are looked up by head; else the only output is what the network gives."""
+    task_given: bool = False
+    """Whether the user has said what kind of task the heads have."""
 
     @property
-    def head(self) -> str:
-        """How the (first) output becomes a prediction."""
-        return self.parts[0].head if self.parts else "identity"
+    def head(self) -> str | None:
+        """How the (first) output becomes a prediction; None if the loss alone doesn't tell."""
+        return self.parts[0].head if self.parts else None
+
+    def part_of(self, number: int) -> Kind | None:
+        """The part for a head, by its number; None of a callable that takes them all."""
+        return self.parts[min(number, len(self.parts) - 1)] if self.parts else None
 
     def kind_of(self, target: int) -> Kind | None:
         """What the loss implies for one target; None for a callable, which may do as it likes."""
-        if not self.parts:
+        heads = [number for number, one in enumerate(self.heads) if one.target == target]
+        kind = self.part_of(heads[0] if heads else target)
+        return None if kind is None or kind.head is None else kind
+
+    def label_kind(self, target: int, *, inferred: bool = False) -> str | None:
+        """What one label is, as a word of `HEADS`: what the loss implies, else what the task says.
+
+        None where neither does; with `inferred`, what was made of label and output counts too.
+        """
+        kind = self.kind_of(target)
+        if kind is not None:
+            return kind.head
+        if not (self.task_given or inferred):
             return None
-        return self.parts[min(target, len(self.parts) - 1)]
+        return next((one.head.kind for one in self.heads if one.target == target), None)
+
+    def pairs(self, output: Any, targets: Tensors) -> list[tuple[Any, Any]]:
+        """For each head, its output and the label that it learns."""
+        if len(targets) == 1 and isinstance(output, torch.Tensor):  # the usual case, in every step
+            return [(output, targets[0])]
+        if self.is_wired and len(self.heads) == 1:
+            output = chosen_output(output, self.heads[0].head.output)
+        if not self.is_wired or len(self.heads) == 1:
+            return list(zip(*align(output, targets), strict=True))
+        return [(chosen_output(output, h.head.output), targets[h.target]) for h in self.heads]
 
     def rows(self, output: Any, targets: Tensors) -> torch.Tensor:
         """The loss of each row, or, from a callable that gives but one number, of all of them."""
         if self.callable is not None:
-            value = self.callable(output, *targets)
-            if value.dim() and len(value) != len(targets[0]):
-                raise InputError(
-                    f"The loss gives {len(value)} values for {len(targets[0])} rows: it must "
-                    "return their mean, or one value a row."
-                )
-            return value if value.dim() == 0 else _by_row(value)
-        outputs, aligned = align(output, targets)
-        if len(self.parts) not in (1, len(outputs)):
+            return _checked(self.callable(output, *targets), targets)
+        pairs = self.pairs(output, targets)
+        if len(self.parts) not in (1, len(pairs)):
             raise InputError(
-                f"There are {len(self.parts)} losses for {len(outputs)} outputs of the network."
+                f"There are {len(self.parts)} losses for {len(pairs)} outputs of the network."
             )
-        parts = self.parts * (len(outputs) if len(self.parts) == 1 else 1)
-        losses = [
-            _by_row(part.row_loss(*_matched(o, t)))
-            for part, o, t in zip(parts, outputs, aligned, strict=True)
-        ]
-        return losses[0] if len(losses) == 1 else torch.stack(losses).sum(0)
+        if len(pairs) == 1 and not self.weights:
+            return self.head_rows(0, *pairs[0])
+        found = [self.head_rows(number, *pair) for number, pair in enumerate(pairs)]
+        if any(one.dim() == 0 for one in found):
+            found = [one.mean() for one in found]
+        return torch.stack([one * self.weight_of(n) for n, one in enumerate(found)]).sum(0)
+
+    def head_rows(self, number: int, output: Any, target: Any) -> torch.Tensor:
+        """The loss of one head, by its number, for each row; or of all of them."""
+        part = self.parts[min(number, len(self.parts) - 1)]
+        if isinstance(target, Ragged):
+            check_same_sizes(output, target)
+            losses = part.row_loss(*_matched(output.values, target.values))
+            return row_means(losses, target)
+        if part.head is None:
+            return _checked(part.row_loss(output, target), [target])
+        return _by_row(part.row_loss(*_matched(output, target)))
+
+    def weight_of(self, number: int) -> float:
+        """What the loss of a head counts, by its number."""
+        name = self.heads[number].head.name if self.heads else ""
+        return dict(self.weights).get(name, 1.0)
 
 
-def resolve(loss: Any) -> Loss:
-    """The loss that a name, a torch loss, a callable or a list of those stands for.
+def resolve(loss: Any, weights: Any = None) -> Loss:
+    """The loss that a name, a torch loss, a callable, a list or a dict of those stands for.
 
     >>> resolve("mse").rows(torch.tensor([[1.0], [2.0]]), [torch.tensor([0.0, 0.0])]).tolist()
     [1.0, 4.0]
+    >>> resolve({"digit": "cross_entropy", "size": "mse"}, {"size": 0.1}).names
+    ('digit', 'size')
     """
+    found = _resolve(loss)
+    if weights is None:
+        return found
+    check_dict("loss_weights", weights, "heads and weights", {"digit": 1.0})
+    for name, weight in weights.items():
+        check_not_negative(f"loss_weights[{name!r}]", weight)
+        if found.names and name not in found.names:
+            raise InputError(
+                f"loss_weights has no head {name!r} to weight. {suggestion(name, found.names)}"
+            )
+    if found.callable is not None:
+        raise InputError(
+            "loss_weights are for a loss of each head. Received: a function that takes all outputs "
+            'at once, which can weight them itself; or give loss={"head": …}.'
+        )
+    return replace(found, weights=tuple((str(k), float(v)) for k, v in weights.items()))
+
+
+def _resolve(loss: Any) -> Loss:
+    if isinstance(loss, Mapping):
+        return _of_heads(loss)
     if isinstance(loss, list | tuple):
-        parts = [resolve(part) for part in loss]
+        for one in loss:
+            _refuse_class_weights(one)
+        parts = [_resolve(part) for part in loss]
         if not parts or any(part.callable for part in parts):
-            raise InputError("A list of losses takes names and torch losses only.")
+            raise InputError(
+                "A list of losses takes names and torch losses only. Functions go into a dict: "
+                'loss={"label column": function}.'
+            )
         return Loss(tuple(kind for part in parts for kind in part.parts))
     if isinstance(loss, str):
         if loss not in NAMES:
@@ -129,12 +226,41 @@ def resolve(loss: Any) -> Loss:
     raise InputError(f"loss must be a name or a callable. Received: loss={loss!r}")
 
 
+def _refuse_class_weights(loss: Any) -> None:
+    """Weights of classes become weights of rows, which all heads share."""
+    if class_weights_of(loss) is not None:
+        raise InputError(
+            f"{type(loss).__name__} has class weights, which are for a network with one head. Use "
+            "a function for that head: lambda output, target: cross_entropy(output, target, …)."
+        )
+
+
+def _of_heads(losses: Mapping[Any, Any]) -> Loss:
+    """One loss for each head, by its name."""
+    if not losses:
+        raise InputError('A dict of losses needs a loss for each head: loss={"digit": "mse"}.')
+    parts = []
+    for name, one in losses.items():
+        if isinstance(one, Mapping | list | tuple):
+            raise InputError(f"The head {name!r} takes one loss. Received: {one!r}")
+        _refuse_class_weights(one)
+        found = _resolve(one)
+        parts.append(Kind(None, found.callable) if found.callable else found.parts[0])
+    return Loss(tuple(parts), names=tuple(map(str, losses)))
+
+
 def class_weights_of(loss: Any) -> list[float] | None:
     """The class weights inside a torch loss: they belong to the rows, to be averaged with them."""
-    if not isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss) or loss.weight is None:
+    known = isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss)
+    if not known or loss.weight is None or not _is_plain(loss):
         return None
     weights: list[float] = loss.weight.tolist()
     return weights
+
+
+def _is_plain(loss: nn.Module) -> bool:
+    """Whether a loss is one of torch's: one derived from it may use its options as it likes."""
+    return type(loss).__module__.startswith("torch.nn.")
 
 
 def _from_module(loss: nn.Module) -> Kind:
@@ -143,8 +269,10 @@ def _from_module(loss: nn.Module) -> Kind:
     bare.reduction = "none"  # type: ignore[assignment]
     if class_weights_of(bare) is not None:
         bare.weight = None  # type: ignore[assignment]
-    name = _SYNONYMS.get(type(loss))
-    return Kind(NAMES[name].head if name else "identity", bare)
+    heads = [head for kind, head in _CLASSES.items() if isinstance(loss, kind)]
+    if heads or _is_plain(loss):
+        return Kind(heads[0] if heads else "identity", bare)
+    return Kind(None, bare)
 
 
 def _refuse_unlike(loss: nn.Module) -> None:
@@ -162,6 +290,40 @@ def _refuse_unlike(loss: nn.Module) -> None:
         )
     if getattr(loss, "label_smoothing", 0.0) and class_weights_of(loss) is not None:
         raise InputError(f"{name} has class weights and label_smoothing: only one at a time.")
+
+
+def _checked(value: torch.Tensor, targets: Tensors) -> torch.Tensor:
+    """What a function of the user's gives: a value for each row, or one for all."""
+    first: Any = targets[0] if targets else None
+    if isinstance(first, Mapping):  # the features, of a network that takes them by name
+        first = next(iter(first.values()), None)
+    if value.dim() and first is not None and len(value) != len(first):
+        raise InputError(
+            f"The loss gives {len(value)} values for {len(first)} rows: it must return their mean, "
+            "or one value a row."
+        )
+    return value if value.dim() == 0 else _by_row(value)
+
+
+def check_same_sizes(output: Any, target: Ragged) -> None:
+    """Raise unless there is an output for each element of rows that differ in length."""
+    if not isinstance(output, Ragged):
+        raise InputError(
+            "Labels differ in length, so the network has to return its outputs as Ragged(values, "
+            f"sizes), with the sizes of its input. It returns a {type(output).__name__}."
+        )
+    if not torch.equal(output.sizes, target.sizes):
+        raise InputError(
+            f"The network gives outputs for {len(output.values)} elements where there are "
+            f"{len(target.values)} labels: each row needs as many labels as it has elements."
+        )
+
+
+def row_means(values: torch.Tensor, like: Ragged) -> torch.Tensor:
+    """The mean over the elements of each row; 0 for a row without any."""
+    flat = values.reshape(len(values), -1).mean(1) if values.dim() > 1 else values
+    sums = flat.new_zeros(len(like)).index_add(0, like.owners, flat)
+    return sums / like.lengths.clamp(min=1)
 
 
 def align(output: Any, targets: Tensors) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

@@ -1,21 +1,18 @@
-"""Metrics as sums, so that workers with uneven shards add up to the right answer.
-
-All of them cost one all-reduce an epoch together.
-"""
+"""Metrics by name or as torchmetrics objects, for each head that they fit."""
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from farandole.errors import InputError
-from farandole.parallel import gather_objects
-from farandole.training.losses import Loss, align
-from farandole.world import World
+from farandole.artifact import Head
+from farandole.errors import InputError, suggestion
+from farandole.training.losses import Loss
+from farandole.training.score_metrics import AreaUnderCurve, ClassCounts, Determination, Metric
 
 Update = Callable[[torch.Tensor, torch.Tensor, str], torch.Tensor]
 """(output, target, head) -> one number a row."""
@@ -25,7 +22,8 @@ def _accuracy(output: torch.Tensor, target: torch.Tensor, head: str) -> torch.Te
     if head in ("sigmoid", "sigmoids"):
         right = (output.reshape(target.shape) > 0) == (target > 0.5)
     else:
-        classes = target.argmax(1) if target.is_floating_point() else target  # or probabilities
+        soft = target.is_floating_point() and target.dim() == output.dim()  # probabilities
+        classes = target.argmax(1) if soft else target
         right = output.argmax(1) == classes
     return right if right.dim() == 1 else right.reshape(len(target), -1).double().mean(1)
 
@@ -34,43 +32,102 @@ def _error(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return (output.reshape(target.shape) - target).reshape(len(target), -1).double()
 
 
-NAMES: dict[str, Update] = {
-    "accuracy": _accuracy,
-    "mae": lambda output, target, head: _error(output, target).abs().mean(1),
-    "mse": lambda output, target, head: _error(output, target).square().mean(1),
+@dataclass(frozen=True)
+class NamedMetric:
+    """A metric that has a name here."""
+
+    higher_is_better: bool
+    of_classes: bool
+    """Whether it is about classes; else it is about numbers."""
+    rows: Update | None = None
+    """A number for each row, of which the metric is the mean."""
+    make: Callable[[Head], Metric] | None = None
+    """Where it is no mean over rows."""
+
+    def fits(self, head: Head) -> bool:
+        """Whether it can be asked of a head."""
+        if head.kind == "identity" and self.rows is _accuracy:
+            return head.outputs > 1  # numbers of which the highest may stand for a class
+        return self.of_classes == (head.kind != "identity")
+
+
+def _counts(name: str) -> NamedMetric:
+    return NamedMetric(True, True, make=lambda head: ClassCounts(name, head))
+
+
+NAMES: dict[str, NamedMetric] = {
+    "accuracy": NamedMetric(True, True, _accuracy),
+    "auc": NamedMetric(True, True, make=AreaUnderCurve),
+    "f1": _counts("f1"),
+    "precision": _counts("precision"),
+    "recall": _counts("recall"),
+    "f1_weighted": _counts("f1_weighted"),
+    "precision_weighted": _counts("precision_weighted"),
+    "recall_weighted": _counts("recall_weighted"),
+    "mae": NamedMetric(
+        False, False, lambda output, target, _: _error(output, target).abs().mean(1)
+    ),
+    "mse": NamedMetric(
+        False, False, lambda output, target, _: _error(output, target).square().mean(1)
+    ),
+    "r2": NamedMetric(True, False, make=Determination),
 }
 
 
 def resolve(metrics: Sequence[Any] | Mapping[str, Any] | None, loss: Loss) -> dict[str, Any]:
-    """Metrics by the name they have in the history.
+    """Metrics by the name they have in the history, as far as that is known without the network.
 
     >>> from farandole.training import losses
     >>> list(resolve(None, losses.resolve("cross_entropy")))
     ['accuracy']
+    >>> list(resolve({"digit": ["auc"]}, losses.resolve({"digit": "cross_entropy", "size": "mse"})))
+    ['digit_auc']
     """
     if metrics is None:
-        single = len(loss.parts) == 1
-        names = ["accuracy" if loss.head != "identity" else "mae"] if single else []
-        return {name: NAMES[name] for name in names}
-    if isinstance(metrics, str):
-        metrics = [metrics]
-    pairs = metrics.items() if isinstance(metrics, Mapping) else [(_name(m), m) for m in metrics]
-    chosen = {}
-    for name, metric in pairs:
-        if name == "loss":
-            continue  # always there
-        chosen[name] = _resolve_one(name, metric)
-    return chosen
+        kinds = dict(zip(loss.names, loss.parts, strict=True)) if loss.names else {"": loss}
+        chosen = {name: _default(kind.head) for name, kind in kinds.items()}
+        return {column_name(head, name): NAMES[name] for head, n in chosen.items() for name in n}
+    by_head = _by_head(metrics, loss.names)
+    return {
+        column_name(head, name): metric
+        for head, several in by_head.items()
+        for name, metric in several.items()
+    }
+
+
+def _default(kind: str | None) -> list[str]:
+    """What suits a head; of a function of the user's nothing is known."""
+    return [] if kind is None else ["mae" if kind == "identity" else "accuracy"]
+
+
+def _by_head(metrics: Any, heads: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Head → name → metric; those for every head that they fit are under an empty name."""
+    if isinstance(metrics, Mapping) and any(
+        isinstance(one, list | tuple | Mapping) or head in heads for head, one in metrics.items()
+    ):
+        return {str(head): _list(one) for head, one in metrics.items()}
+    return {"": _list(metrics)}
+
+
+def _list(metrics: Any) -> dict[str, Any]:
+    if isinstance(metrics, Mapping):
+        pairs = list(metrics.items())
+    else:
+        several = metrics if isinstance(metrics, list | tuple) else [metrics]
+        pairs = [(_name(metric), metric) for metric in several]
+    return {name: _resolve_one(name, one) for name, one in pairs if name != "loss"}  # always there
 
 
 def _resolve_one(name: str, metric: Any) -> Any:
     if isinstance(metric, str):
         if metric not in NAMES:
             raise InputError(
-                f"There is no metric {metric!r}. There are {', '.join(NAMES)}; or pass a "
+                f"There is no metric {metric!r}. {suggestion(metric, NAMES)} Or pass a "
                 "torchmetrics object."
             )
         return NAMES[metric]
+    if isinstance(metric, NamedMetric):
+        return metric
     if all(hasattr(metric, part) for part in ("update", "compute", "reset", "merge_state")):
         return metric
     raise InputError(f"The metric {name!r} is neither a name nor a torchmetrics object: {metric!r}")
@@ -82,147 +139,94 @@ def _name(metric: Any) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(metric).__name__).lower()
 
 
-class Tally:
-    """The running sums of one pass over some rows."""
-
-    def __init__(self, metrics: Mapping[str, Any], head: str) -> None:
-        self._head = head
-        self._sums: dict[str, Update] = {k: m for k, m in metrics.items() if not _is_object(m)}
-        self._objects = {k: copy.deepcopy(m) for k, m in metrics.items() if _is_object(m)}
-        for metric in self._objects.values():
-            metric.sync_on_compute = False  # we merge ourselves: a worker may have no rows at all
-            metric.reset()
-        self._loss = self._weight = 0.0
-        self._totals = [0.0] * len(self._sums)
-
-    def add(
-        self,
-        loss: float,
-        weight: float,
-        output: Any,
-        targets: Sequence[torch.Tensor],
-        weights: torch.Tensor | None,
-    ) -> None:
-        """Count one batch: `loss` and `weight` are sums over its rows; no weights mean all ones."""
-        self._loss += loss
-        self._weight += weight
-        if not (self._sums or self._objects):
-            return
-        outputs, aligned = align(output, targets)
-        first, target = _at_least_float32(outputs[0].detach()), aligned[0]
-        for number, update in enumerate(self._sums.values()):
-            rows = update(first, target, self._head)
-            self._totals[number] += float((rows if weights is None else rows * weights).sum())
-        for metric in self._objects.values():
-            metric.update(*_as_torchmetrics(first, target, self._head))
-
-    def state(self) -> dict[str, Any]:
-        """The sums so far, as plain values and tensors."""
-        sums = [self._loss, self._weight, *self._totals]
-        return {"sums": sums, "objects": {k: _states(m) for k, m in self._objects.items()}}
-
-    def add_state(self, state: Mapping[str, Any]) -> None:
-        """Count what another tally had counted."""
-        loss, weight, *totals = state["sums"]
-        self._loss, self._weight = self._loss + loss, self._weight + weight
-        self._totals = [a + b for a, b in zip(self._totals, totals, strict=True)]
-        for name, metric in self._objects.items():
-            other = copy.deepcopy(metric)
-            _load_states(other, state["objects"][name])
-            merged = merge([one for one in (metric, other) if one.update_called])
-            self._objects[name] = metric if merged is None else merged
-
-    def result(
-        self, prefix: str, reduce_sums: Callable[[torch.Tensor], torch.Tensor], world: World
-    ) -> dict[str, float]:
-        """The values over all workers, as columns of the history."""
-        mine = torch.tensor([self._loss, self._weight, *self._totals], dtype=torch.float64)
-        loss, weight, *sums = reduce_sums(mine).tolist()
-        nan = float("nan")
-        row = {f"{prefix}_loss": loss / weight if weight else nan}
-        for name, total in zip(self._sums, sums, strict=True):
-            row[f"{prefix}_{name}"] = total / weight if weight else nan
-        for name, metric in self._objects.items():
-            row |= _numbered(f"{prefix}_{name}", _merged(metric, world).compute())
-        return row
+def column_name(head: str, name: str) -> str:
+    """What a metric of a head is called in the history, after "train" or "validation"."""
+    return f"{head}_{name}" if head else name
 
 
-def _states(metric: Any) -> list[dict[str, Any]]:
-    """What a torchmetrics object has seen so far, and those inside of it."""
-    parts = [one for one in metric.modules() if hasattr(one, "_defaults")]
+@dataclass(frozen=True)
+class HeadMetrics:
+    """One head of a network, and what is counted of it."""
+
+    head: Head
+    metrics: Mapping[str, Any]
+    """By the names they have in the history, without the head's."""
+    loss: Callable[[Any, Any], torch.Tensor] | None = None
+    """The head's own loss, where there are several heads."""
+
+
+def of_heads(metrics: Any, loss: Loss) -> list[HeadMetrics]:
+    """What is counted of each head of a network; raises for what fits none of them."""
+    heads = [one.head for one in loss.heads]
+    names = [head.name for head in heads]
+    if metrics is None:
+        by_head = {h.name: _list(_default(_known(loss, n, h))) for n, h in enumerate(heads)}
+    else:
+        by_head = _by_head(metrics, names)
+    for name in by_head:
+        if name not in ("", *names):
+            known = ", ".join(names) if any(names) else "only one, which has no name"
+            raise InputError(f"metrics has no head {name!r}. The network's heads: {known}.")
+    for name, metric in by_head.get("", {}).items():
+        _check_fits_one(name, metric, heads)
     return [
-        {"count": one._update_count, **{name: getattr(one, name) for name in one._defaults}}
-        for one in parts
+        HeadMetrics(head, _fitting(head, by_head, len(heads)), _own_loss(loss, number))
+        for number, head in enumerate(heads)
     ]
 
 
-def _load_states(metric: Any, states: Sequence[Mapping[str, Any]]) -> None:
-    parts = [one for one in metric.modules() if hasattr(one, "_defaults")]
-    for one, state in zip(parts, states, strict=True):
-        for name in one._defaults:
-            setattr(one, name, state[name])
-        one._update_count = state["count"]
+def _known(loss: Loss, number: int, head: Head) -> str | None:
+    """What a head is; None for numbers about which only a function of the user's knows more."""
+    part = loss.part_of(number)
+    guessed = part is None or part.head is None
+    return None if guessed and head.kind == "identity" else head.kind
 
 
-def _at_least_float32(output: torch.Tensor) -> torch.Tensor:
-    return output.float() if output.dtype in (torch.bfloat16, torch.float16) else output
+def _own_loss(loss: Loss, number: int) -> Any:
+    if len(loss.heads) < 2 or loss.callable is not None:
+        return None
+    return lambda output, target: loss.head_rows(number, output, target)
 
 
-def _as_torchmetrics(
-    output: torch.Tensor, target: torch.Tensor, head: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Probabilities and class numbers.
-
-    torchmetrics takes scores for probabilities in any batch where all of them happen to lie
-    between 0 and 1, so it must never see a score.
-    """
-    if output.shape != target.shape and output.numel() == target.numel():
-        output = output.reshape(target.shape)
-    if head in ("sigmoid", "sigmoids"):
-        return output.sigmoid(), target.long()
-    if head == "softmax":
-        return output.softmax(1), target
-    return (output.exp() if head == "log_softmax" else output), target
-
-
-def _numbered(name: str, value: torch.Tensor) -> dict[str, float]:
-    """A metric with a value for each class fills a column for each."""
-    if value.numel() == 1:
-        return {name: float(value)}
-    return {f"{name}_{number}": float(part) for number, part in enumerate(value.reshape(-1))}
+def _check_fits_one(name: str, metric: Any, heads: Sequence[Head]) -> None:
+    if isinstance(metric, NamedMetric):
+        if any(metric.fits(head) for head in heads):
+            return
+        what = "classes" if metric.of_classes else "numbers"
+        raise InputError(
+            f"The metric {name!r} is about {what}, and this network learns "
+            f"{'numbers' if metric.of_classes else 'classes'}. If not: task= says so."
+        )
+    if len(heads) > 1:
+        raise InputError(
+            f"Which of the heads {', '.join(h.name for h in heads)} is the metric {name!r} for? "
+            f'metrics={{"{heads[0].name}": […]}} says so.'
+        )
 
 
-def _is_object(metric: Any) -> bool:
-    return hasattr(metric, "compute")
+def _fitting(head: Head, by_head: Mapping[str, Any], heads: int) -> dict[str, Any]:
+    """The metrics of a head: its own, and those for all that fit it."""
+    everyones = {
+        name: metric
+        for name, metric in by_head.get("", {}).items()
+        if heads == 1 or not isinstance(metric, NamedMetric) or metric.fits(head)
+    }
+    own = by_head.get(head.name, {}) if head.name else {}
+    for name, metric in own.items():
+        if isinstance(metric, NamedMetric):
+            _check_fits_one(name, metric, [head])
+    return {**everyones, **own}
 
 
-def _merged(metric: Any, world: World) -> Any:
-    if world.size == 1:
-        return metric
-    gathered = gather_objects(metric if metric.update_called else None, world)
-    return merge([part for part in gathered if part is not None]) or metric
+def history_names(scored: Sequence[HeadMetrics]) -> dict[str, Any]:
+    """The metrics by their columns in the history, without "train" or "validation"."""
+    found: dict[str, Any] = {}
+    for one in scored:
+        if one.loss is not None:
+            found[column_name(one.head.name, "loss")] = LOSS
+        found |= {column_name(one.head.name, name): metric for name, metric in one.metrics.items()}
+    return found
 
 
-def merge(parts: Sequence[Any]) -> Any:
-    """One torchmetrics object out of those of several workers; None out of none."""
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    merged = parts[0]
-    if merged.full_state_update or merged.dist_sync_on_step:
-        return _stacked(parts)
-    for part in parts[1:]:
-        merged.merge_state(part)
-    return merged
-
-
-def _stacked(parts: Sequence[Any]) -> Any:
-    """As torchmetrics itself does it for metrics whose `compute` takes the states of all."""
-    merged = parts[0]
-    for name, reduction in merged._reductions.items():
-        values = [getattr(part, name) for part in parts]
-        if isinstance(values[0], list):
-            setattr(merged, name, [value for part in values for value in part])
-        else:
-            stacked = torch.stack(values)
-            setattr(merged, name, stacked if reduction is None else reduction(stacked))
-    return merged
+LOSS = NamedMetric(False, False)
+"""Stands for the loss of a head."""

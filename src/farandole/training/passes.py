@@ -9,11 +9,16 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError
+from farandole.networks import named_outputs
+from farandole.parallel import BatchGathering, map_outputs
+from farandole.ragged import Ragged
 from farandole.training.batch_norm import BatchNorms
 from farandole.training.batches import Batch
 from farandole.training.losses import Loss
-from farandole.training.metrics import Tally
 from farandole.training.precision import autocast
+from farandole.training.recipe import Recipe
+from farandole.training.tally import Tally
+from farandole.world import World
 
 
 class Passes(Protocol):
@@ -61,21 +66,16 @@ class NetworkPasses:
     def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
         """Outputs, and the weighted sum of the rows' losses."""
         with self.autocast():
+            output = self._output(batch)
             if batch.rows == 0:  # a mean over nothing would be NaN
-                output = self._network(*(self._placeholder or batch).arguments)
                 return output, _zero_loss(output)
-            output = self._network(*batch.arguments)
             losses = self._loss.rows(output, batch.targets)
-        if losses.dim() > 0:
-            if batch.weights is None:
-                return output, losses.sum()
-            return output, (losses * batch.weights.to(losses.dtype)).sum()
-        if batch.weights is not None:
-            raise InputError(
-                "Weights need a loss for each row: let the loss return a tensor with one value a "
-                'row (reduction="none"), not their mean.'
-            )
-        return output, losses * batch.rows
+        return output, _summed(losses, batch.weights, batch.rows)
+
+    def _output(self, batch: Batch) -> Any:
+        """The network's; of a placeholder's rows where there are none of this worker's own."""
+        given = self._placeholder if batch.rows == 0 and self._placeholder else batch
+        return self._network(*given.arguments)
 
     def forward_backward(self, batch: Batch, tally: Tally) -> tuple[float, float]:
         """Add a batch's gradients to those that are there; gives its summed loss and weight."""
@@ -110,7 +110,59 @@ class NetworkPasses:
         return self._norms.single_row() if batch.rows <= 1 else nullcontext()
 
 
+def make_passes(network: nn.Module, loss: Loss, recipe: Recipe, world: World) -> NetworkPasses:
+    """Passes through a whole network, with a loss of rows or of the batch of all workers."""
+    if recipe.loss_scope == "batch" and world.size > 1:
+        return BatchLossPasses(network, loss, recipe.precision, world)
+    return NetworkPasses(network, loss, recipe.precision, world.device)
+
+
+class BatchLossPasses(NetworkPasses):
+    """Passes with a loss that compares the rows of a batch, those of all workers.
+
+    Each worker computes the whole loss, and its gradient by the worker's own outputs.
+    """
+
+    def __init__(self, network: nn.Module, loss: Loss, precision: str, world: World) -> None:
+        super().__init__(network, loss, precision, world.device)
+        self._world = world
+
+    def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
+        """Outputs, and this worker's share of the loss, with the gradient of the whole."""
+        if self._placeholder is None and not self._norms.are_synchronized:
+            return super().forward(batch)  # before the workers are in step, to try the loss
+        with self.autocast():
+            output = self._output(batch)
+            if batch.rows == 0:
+                output = map_outputs(lambda one: one[:0], output)
+            all_rows = BatchGathering(batch.rows, self._world)
+            targets = [all_rows.tensor(target) for target in batch.targets]
+            losses = self._loss.rows(map_outputs(all_rows.tensor, output), targets)
+        weights = None if batch.weights is None else all_rows.tensor(batch.weights)
+        whole = _summed(losses, weights, all_rows.rows)
+        if losses.dim() == 0:
+            share = losses * batch.rows
+        else:
+            own = None if weights is None else weights[all_rows.own]
+            share = _summed(losses[all_rows.own], own, batch.rows)
+        return output, whole - whole.detach() + share.detach()
+
+
+def _summed(losses: torch.Tensor, weights: torch.Tensor | None, rows: int) -> torch.Tensor:
+    """The weighted sum of the rows' losses, which may come as their mean."""
+    if losses.dim() > 0:
+        return losses.sum() if weights is None else (losses * weights.to(losses.dtype)).sum()
+    if weights is not None:
+        raise InputError(
+            "Weights need a loss for each row: let the loss return a tensor with one value a "
+            'row (reduction="none"), not their mean.'
+        )
+    return losses * rows
+
+
 def _zero_loss(output: Any) -> torch.Tensor:
     """A loss of zero whose backward pass still goes through the whole network."""
-    outputs = output if isinstance(output, tuple | list) else [output]
-    return torch.stack([one.sum() for one in outputs]).sum() * 0
+    tensors = [
+        one.values if isinstance(one, Ragged) else one for one in named_outputs(output).values()
+    ]
+    return torch.stack([one.sum() for one in tensors]).sum() * 0

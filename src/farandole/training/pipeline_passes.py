@@ -18,8 +18,8 @@ from farandole.parallel import StageRunner
 from farandole.training.batch_norm import BatchNorms
 from farandole.training.batches import Batch
 from farandole.training.losses import Loss
-from farandole.training.metrics import Tally
 from farandole.training.precision import autocast
+from farandole.training.tally import Tally
 
 _NEEDS_ROWS = (
     "A pipeline fills up batches with rows that don't count, so it needs a loss for each row: let "

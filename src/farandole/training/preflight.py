@@ -6,32 +6,50 @@ same verdict, with counts over the whole data set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
+import torch
 from torch import nn
 
 from farandole.artifact import Signature, probe_signature
 from farandole.data import Columns, Shard
 from farandole.errors import InputError
-from farandole.networks import dtype_name, evaluation_mode, floating_dtype, varying_advice
+from farandole.networks import (
+    dtype_name,
+    evaluation_mode,
+    floating_dtype,
+    named_outputs,
+    varying_advice,
+)
 from farandole.parallel import convert_sync_batch_norm, gather_objects
 from farandole.ragged import Ragged
-from farandole.training import events, losses
+from farandole.training import class_weights, events, losses, metrics
 from farandole.training.batches import Batch, Batcher
 from farandole.training.block_weights import add_block_weights
+from farandole.training.embedding_inputs import id_problems
 from farandole.training.freezing import Frozen
+from farandole.training.head_checks import (
+    check_metrics,
+    label_facts,
+    warn_if_batchwise,
+    warn_if_binary,
+)
+from farandole.training.heads import LabelFacts, trained_heads
 from farandole.training.job import TrainingJob
 from farandole.training.losses import Loss
-from farandole.training.passes import NetworkPasses
-from farandole.training.recipe import Recipe
+from farandole.training.metrics import HeadMetrics
+from farandole.training.passes import NetworkPasses, make_passes
 from farandole.training.row_reports import (
     LabelReport,
     RowReport,
     check_labels,
+    even_labels,
     merge_reports,
     raise_for,
+    with_fixed_labels,
     zero_rows,
 )
 from farandole.world import World
@@ -53,6 +71,8 @@ class Trainable:
     passes: NetworkPasses
     example: Batch
     """Rows like those of the data set, all zero."""
+    scored: Sequence[HeadMetrics] = ()
+    """What is counted of each head."""
     caching_seconds: float = 0.0
     """How long it took to cache features, or to find out that they can't be cached."""
     is_cached: bool = False
@@ -60,23 +80,31 @@ class Trainable:
 
 def check(job: TrainingJob, world: World, shard: Shard) -> Trainable:
     """Raise, on all workers alike, if rows, network and loss don't fit each other."""
-    recipe, columns, loss = job.recipe, job.columns, losses.resolve(job.recipe.loss)
+    recipe, columns = job.recipe, job.columns
     reports = gather_objects(RowReport.of(shard), world)
     report = merge_reports(reports, varying_advice(job.network))
     network = job.network.to(world.device)
-    signature, widths = find_signature(network, columns, report, loss)
+    report = with_fixed_labels(shard, report, _labels_of_rows(network, columns, report))
+    loss = losses.resolve(recipe.loss, recipe.loss_weights)
+    facts = label_facts(loss, recipe.task, columns, shard, world)
+    signature, loss = find_signature(network, columns, report, loss, recipe.task, facts)
     if recipe.sync_batch_norm:
         network = convert_sync_batch_norm(network, world)
     frozen = Frozen.of(network, recipe.freeze)
     _fill_empty(shard, report)
-    weights = _class_weights(recipe, signature, report)
+    weights = class_weights.find(job, signature, report, shard, world)
+    scored = metrics.of_heads(recipe.metrics, loss)
     batcher = Batcher(shard, columns, signature, loss, weights, world.device)
-    passes = NetworkPasses(network, loss, recipe.precision, world.device)
+    passes = make_passes(network, loss, recipe, world)
     example = replace(batcher, shard=zero_rows(report))(slice(None))
     with nullcontext() if recipe.solver() is None else _no_writes(example):
         dry_run(network, passes, example, loss)
-    found = check_labels(shard, columns, loss, widths, weighted=weights is not None)
+    found = check_labels(shard, columns, loss, weighted=weights is not None)
+    found.problems.extend(id_problems(network, example.arguments, shard, columns.features))
     _raise_for_labels(found, signature, world)
+    check_metrics(scored, batcher, passes, network, world)
+    warn_if_binary(loss, facts, world)
+    warn_if_batchwise(recipe, batcher, passes, network, world)
     batcher = replace(batcher, columns=_with_block_weights(job, shard, world))
     return Trainable(
         whole_network=network,
@@ -87,29 +115,56 @@ def check(job: TrainingJob, world: World, shard: Shard) -> Trainable:
         batcher=batcher,
         passes=passes,
         example=example,
+        scored=scored,
     )
 
 
-def find_signature(
-    network: nn.Module, columns: Columns, report: RowReport, loss: Loss
-) -> tuple[Signature, list[int]]:
-    """Find out how the network takes these columns, by giving it rows of zeros.
+def _labels_of_rows(network: nn.Module, columns: Columns, report: RowReport) -> list[str]:
+    """Labels of one length that are no labels of positions: their outputs aren't Ragged.
 
-    Gives the signature, and how many values a row each of the network's outputs has.
+    Where the network gives Ragged, rows just happen to have one length.
     """
+    even = even_labels(report, columns)
+    if not even:
+        return []
+    _, outputs = probe_inputs(network, columns, report)
+    found = named_outputs(outputs[0] if len(outputs) == 1 else tuple(outputs))
+    by_order = dict(zip(columns.labels, found.values(), strict=False))
+    return [name for name in even if not isinstance(found.get(name, by_order.get(name)), Ragged)]
+
+
+def find_signature(
+    network: nn.Module,
+    columns: Columns,
+    report: RowReport,
+    loss: Loss,
+    task: Any = "auto",
+    facts: Mapping[str, LabelFacts] | None = None,
+) -> tuple[Signature, Loss]:
+    """Find out how the network takes these columns, and what it gives, by rows of zeros.
+
+    Gives the signature, and the loss with the heads that the network turns out to have.
+    """
+    taken, outputs = probe_inputs(network, columns, report)
+    output = outputs[0] if len(outputs) == 1 else tuple(outputs)
+    bound = trained_heads(loss, task, output, columns, facts or {})
+    return taken.with_heads([one.head for one in bound.heads]), bound
+
+
+def probe_inputs(
+    network: nn.Module, columns: Columns, report: RowReport
+) -> tuple[Signature, list[Any]]:
+    """Find out how the network takes these columns, and what it gives for rows of zeros."""
     signature = Signature(
         features=columns.features,
         shapes=tuple(report.shapes[name] for name in columns.features),
         dtypes=tuple(report.dtypes[name] for name in columns.features),
-        head=loss.head,
+        head="identity",
         outputs=1,
         labels=columns.labels,
         floating=dtype_name(floating_dtype(network)),
     )
-    taken, outputs = probe_signature(network, signature, report.sizes)
-    widths = [int(one.shape[1]) if one.dim() > 1 else 1 for one in outputs]
-    head = "sigmoids" if loss.head == "sigmoid" and widths[0] > 1 else loss.head
-    return replace(taken, outputs=widths[0], head=head), widths
+    return probe_signature(network, signature, report.sizes)
 
 
 def dry_run(network: nn.Module, passes: NetworkPasses, batch: Batch, loss: Loss) -> None:
@@ -123,12 +178,25 @@ def dry_run(network: nn.Module, passes: NetworkPasses, batch: Batch, loss: Loss)
     except InputError:
         raise
     except Exception as error:
-        if loss.callable is None:
-            shapes = ", ".join(str(tuple(target.shape[1:])) for target in batch.targets)
+        if loss.callable is None and all(part.head for part in loss.parts):
+            shapes = ", ".join(
+                str(tuple(one.shape[1:]) if isinstance(one, torch.Tensor) else type(one).__name__)
+                for one in batch.targets
+            )
             raise InputError(
                 "The loss can't take the network's outputs and the labels, which have the shape "
-                f"{shapes} a row. It says: {error}"
+                f"{shapes} a row. It says: {error}{_positions_hint(batch)}"
             ) from error
+
+
+def _positions_hint(batch: Batch) -> str:
+    shapes = [one.shape for one in batch.targets if isinstance(one, torch.Tensor)]
+    if all(len(shape) < 2 for shape in shapes):
+        return ""
+    return (
+        ". Of a class for each position, torch wants the outputs as (rows, classes, positions): "
+        "transpose(1, 2) makes that of (rows, positions, classes)"
+    )
 
 
 @contextmanager
@@ -148,30 +216,9 @@ def _no_writes(batch: Batch) -> Iterator[None]:
 
 def _versions(batch: Batch) -> list[int]:
     """What torch counts up whenever a tensor is written to."""
-    parts = [one.values if isinstance(one, Ragged) else one for one in batch.arguments]
-    return [part._version for part in [*parts, *batch.targets]]
-
-
-def _class_weights(recipe: Recipe, signature: Signature, report: RowReport) -> list[float] | None:
-    weights = losses.class_weights_of(recipe.loss)
-    if recipe.class_weights is not None:
-        weights = [float(weight) for weight in recipe.class_weights]
-    if weights is None:
-        return None
-    if not signature.is_classifier:
-        raise InputError("class_weights need a loss for classes, such as cross_entropy.")
-    shape = report.shapes[signature.labels[0]]
-    if shape != ():
-        raise InputError(
-            f"class_weights need one class a row, but column {signature.labels[0]!r} has the shape "
-            f"{shape} a row: probabilities of classes, or a class for each position. Use a weight "
-            "column, or a loss of your own."
-        )
-    if len(weights) != signature.num_classes:
-        raise InputError(
-            f"There are {len(weights)} class weights for {signature.num_classes} classes."
-        )
-    return weights
+    given = [*batch.arguments, *batch.targets]
+    parts = [one.values if isinstance(one, Ragged) else one for one in given]
+    return [part._version for part in parts if isinstance(part, torch.Tensor)]
 
 
 def _raise_for_labels(mine: LabelReport, signature: Signature, world: World) -> None:

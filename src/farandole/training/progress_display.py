@@ -1,4 +1,4 @@
-"""Progress for people: a bar on a terminal, plain lines elsewhere."""
+"""Progress for people: a bar on a terminal or in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from farandole.progress import Bar, Lines
+from farandole.progress import Bar, Lines, NotebookBar, in_notebook
 from farandole.training import events
 
 _LINE_SECONDS = 0.5
+_FIRST = "gathering workers and data"
 Observer = Callable[[events.Event], None]
 
 
@@ -31,7 +33,10 @@ class PlainProgress:
     def __init__(self, write: Callable[[str], Any] | None = None) -> None:
         self._lines = Lines(_LINE_SECONDS, write)
         self._epochs = 0
+        self._steps = 1
         self._start = time.perf_counter()
+        self._before = 0.0
+        """Epochs that an earlier attempt had finished."""
 
     def __call__(self, event: events.Event) -> None:
         """Write what is worth a line."""
@@ -39,25 +44,27 @@ class PlainProgress:
         match event:
             case events.FeaturesCached(rows=0):
                 write(f"frozen layers see each row once: {event.of:,} of the first worker")
-            case events.StragglerFound():
+            case events.StragglerFound() | events.WarningIssued():
                 write(str(event))
             case events.StrategyChosen():
                 write(f"strategy: {event.strategy}, because {event.reason}")
             case events.TrainingStarted():
-                self._epochs = event.epochs
-                self._start = time.perf_counter()
+                self._epochs, self._steps = event.epochs, max(event.steps_per_epoch, 1)
+                self._start, self._before = time.perf_counter(), 0.0
                 write(describe_start(event))
             # Epochs of milliseconds would flood a log: the first, the last, and one in a while.
             case events.EpochEnded(epoch=epoch, row=row) if self._lines.due(
                 epoch in (1, self._epochs)
             ):
                 spent = time.perf_counter() - self._start
-                left = spent / epoch * (self._epochs - epoch)
+                left = spent / max(epoch - self._before, 1e-9) * (self._epochs - epoch)
                 write(
                     f"epoch {epoch}/{self._epochs}  {describe_row(row)}  "
                     f"{row['rows_per_second']:,.0f} rows/s  {left:.0f} s left"
                 )
             case events.TrainingResumed() | events.WorkersRestarted():
+                if isinstance(event, events.TrainingResumed):
+                    self._before = event.update / self._steps
                 write(describe_restart(event))
             case events.TrainingEnded():
                 write(f"done in {event.seconds:.1f} s: {event.reason}")
@@ -67,16 +74,16 @@ class PlainProgress:
 
 
 class BarProgress:
-    """A live bar on a terminal."""
+    """A live bar, on a terminal or in a notebook."""
 
-    def __init__(self) -> None:
-        self.bar = Bar("gathering workers and data")
+    def __init__(self, bar: Bar | NotebookBar | None = None) -> None:
+        self.bar = bar or Bar(_FIRST)
         self._epochs = 0
 
     def __call__(self, event: events.Event) -> None:
         """Move the bar."""
         match event:
-            case events.StragglerFound():
+            case events.StragglerFound() | events.WarningIssued():
                 self.bar.write(str(event))
             case events.StrategyChosen():
                 self.bar.write(f"strategy: {event.strategy}, because {event.reason}")
@@ -97,6 +104,9 @@ class BarProgress:
                 text = f"epoch {epoch}/{self._epochs}"
                 self.bar.update(completed=epoch * self._steps, description=text, note=note)
             case events.TrainingResumed() | events.WorkersRestarted():
+                if isinstance(event, events.TrainingResumed):
+                    text = f"epoch {event.epoch}/{self._epochs}"
+                    self.bar.reset(self._epochs * self._steps, text, completed=event.update)
                 self.bar.write(describe_restart(event))
             case events.TrainingEnded():
                 self.bar.write(f"done in {event.seconds:.1f} s: {event.reason}")
@@ -126,6 +136,8 @@ def describe_restart(event: events.TrainingResumed | events.WorkersRestarted) ->
     'going on from the checkpoint of update 120, in epoch 3 (written by 4 workers)'
     """
     if isinstance(event, events.TrainingResumed):
+        if event.ended:
+            return f"finished already, with update {event.update}"
         return (
             f"going on from the checkpoint of update {event.update}, in epoch {event.epoch} "
             f"(written by {event.workers_before} worker{'s' * (event.workers_before > 1)})"
@@ -140,6 +152,8 @@ def display(show: bool) -> PlainProgress | BarProgress | None:
     """The display that suits where we are."""
     if not show:
         return None
+    if in_notebook():
+        return BarProgress(NotebookBar(_FIRST))
     return BarProgress() if sys.stderr.isatty() and sys.stdout.isatty() else PlainProgress()
 
 
@@ -156,6 +170,9 @@ class EventDispatcher:
         self._observer = observer
         self._otherwise = otherwise
         self._warnings: list[str] = []
+        self._begun = 0.0
+        """When the first attempt began."""
+        self._has_restarted = False
 
     def __enter__(self) -> Callable[[int, object], None]:
         return self._dispatch
@@ -170,13 +187,21 @@ class EventDispatcher:
         if not isinstance(message, events.Event):
             self._otherwise(rank, message)
             return
-        if isinstance(message, events.WarningIssued):
-            self._warnings.append(message.message)
-        elif isinstance(message, events.StragglerFound):
+        if isinstance(message, events.WarningIssued | events.StragglerFound):
             self._warnings.append(str(message))
+        message = self._with_all_attempts(message)
         if self._display is not None:
             self._display(message)
         self._observe(message)
+
+    def _with_all_attempts(self, event: events.Event) -> events.Event:
+        """An event whose seconds count from the first attempt on: a worker knows its own only."""
+        if isinstance(event, events.TrainingStarted) and not self._begun:
+            self._begun = time.perf_counter()
+        self._has_restarted |= isinstance(event, events.WorkersRestarted)
+        if isinstance(event, events.TrainingEnded) and self._has_restarted and self._begun:
+            return replace(event, seconds=time.perf_counter() - self._begun)
+        return event
 
     def _observe(self, event: events.Event) -> None:
         if self._observer is None:

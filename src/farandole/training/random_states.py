@@ -46,3 +46,10 @@ def random_states_kept() -> Iterator[None]:
         yield
     finally:
         set_random_states(before, "cpu")
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch, Python and NumPy's global generator, which takes 32 bits."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))

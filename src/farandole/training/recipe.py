@@ -9,30 +9,47 @@ from typing import Any
 
 from farandole.arguments import (
     check_choice,
+    check_dict,
     check_flag,
     check_integer,
     check_not_negative,
     check_positive,
 )
 from farandole.errors import InputError
-from farandole.training import freezing, losses, metrics, optimizers, schedules, solvers
+from farandole.training import (
+    class_weights,
+    freezing,
+    heads,
+    losses,
+    metrics,
+    optimizers,
+    schedules,
+    solvers,
+)
 
 RECIPE_DOCS = {
-    "loss": "a name, a torch loss, a callable, or a list with one for each label",
-    "optimizer": "a name, a torch.optim class, or a callable that takes the parameters",
+    "loss": f"{', '.join(losses.NAMES)}; a torch loss, a callable, a list with one for each label, "
+    "or a dict by head",
+    "loss_weights": "what the loss of each head counts, as a dict",
+    "loss_scope": "'row', or 'batch' for a loss that compares the rows of all workers",
+    "task": "'classification', 'binary', 'multilabel', 'regression', or 'auto' by loss and label",
+    "optimizer": f"{', '.join([*optimizers.NAMES, *solvers.NAMES])}; a torch.optim class, or a "
+    "callable that takes the parameters",
     "optimizer_options": "further arguments of the optimizer, as a dict",
     "learning_rate": "the learning rate",
     "epochs": "passes over the data",
     "batch_size": "rows of one global batch, shared by all workers",
     "shuffle": "whether every epoch has its own order; else that of the data is kept",
     "seed": "seed of shuffling, validation split and dropout",
-    "metrics": "names or torchmetrics objects; None: what suits the loss",
-    "class_weights": "a weight for each class",
+    "metrics": f"some of {', '.join(metrics.NAMES)}, or torchmetrics objects, also as a dict by "
+    "head; None: what suits the loss",
+    "class_weights": "'balanced', a weight for each class, or a dict of classes and weights",
     "clip_norm": "clip the norm of the gradient",
     "clip_value": "clip each element of the gradient",
     "accumulation": "batches that are summed into one update",
-    "schedule": "a learning-rate schedule's name, or a torch scheduler factory",
-    "schedule_per": "whether the schedule moves with each 'step' or 'epoch'",
+    "schedule": f"of the learning rate: {', '.join(schedules.NAMES)}, or a torch scheduler factory",
+    "schedule_per": "whether the schedule moves with each 'step' or 'epoch' (None: step, but epoch "
+    "for ReduceLROnPlateau)",
     "warmup": "updates over which the learning rate rises from nothing",
     "precision": "'float32', or 'bfloat16' for autocast",
     "patience": "epochs without improvement after which to stop",
@@ -66,7 +83,18 @@ class Recipe:
     """
 
     loss: Any = "cross_entropy"
-    """A name, a torch loss, a callable (outputs, *targets), or a list with one for each target."""
+    """A name, a torch loss, a callable (outputs, *targets), a list with one for each target, or a
+    dict with one for each head: by label column, or by the names in the dict that the network
+    returns. Without a label, the targets are the features, as the network gets them."""
+    loss_weights: Mapping[str, float] | None = None
+    """What the loss of each head counts in their sum, by the head's name; others count 1."""
+    loss_scope: str = "row"
+    """"batch": the loss compares rows with each other (contrastive losses), and gets the outputs
+    and targets of all workers' rows of a batch."""
+    task: Any = "auto"
+    """What a head learns, one of `farandole.training.heads.TASKS`, or a dict of those by head. It
+    decides how outputs become predictions; "auto": by the loss's class, or else by label and
+    output."""
     optimizer: Any = "adam"
     """A name, a torch.optim class, or a callable that takes the parameters; "lbfgs", "gd" or one of
     `farandole.training.solvers` sees all rows in every step, so that an epoch is an iteration."""
@@ -79,14 +107,18 @@ class Recipe:
     shuffle: bool = True
     seed: int = 0
     metrics: Sequence[Any] | Mapping[str, Any] | None = None
-    """Names, or torchmetrics objects (also as {name: metric}); None: what suits the loss."""
-    class_weights: Sequence[float] | None = None
+    """Names, or torchmetrics objects (also as {name: metric}), for each head that they fit; or
+    {head: [metrics]}. None: what suits the loss."""
+    class_weights: Sequence[float] | Mapping[int, float] | str | None = None
+    """A list with one a class, a dict for some of them, or "balanced": in inverse proportion to the
+    rows that a class has, so that all count alike."""
     clip_norm: float | None = None
     clip_value: float | None = None
     accumulation: int = 1
     schedule: str | Callable[..., Any] | None = None
     """A name, or a callable that takes the optimizer and returns a torch scheduler."""
-    schedule_per: str = "step"
+    schedule_per: str | None = None
+    """"step" or "epoch"; None: "step", but "epoch" for ReduceLROnPlateau, which waits for one."""
     warmup: int = 0
     precision: str = "float32"
     """"bfloat16" runs the forward pass under autocast; weights keep their precision."""
@@ -125,7 +157,7 @@ class Recipe:
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), least=1)
         check_integer("warmup", self.warmup, least=0)
-        check_integer("seed", self.seed, least=0)
+        check_integer("seed", self.seed, least=-(2**63), most=2**63 - 1)
         for name in ("learning_rate", "clip_norm", "clip_value", "max_seconds"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
@@ -135,16 +167,17 @@ class Recipe:
         if self.monitor_mode is not None:
             check_choice("monitor_mode", self.monitor_mode, ("min", "max"))
         self._check_early_stopping()
-        check_choice("schedule_per", self.schedule_per, ("step", "epoch"))
+        if self.schedule_per is not None:
+            check_choice("schedule_per", self.schedule_per, ("step", "epoch"))
         check_choice("precision", self.precision, ("float32", "bfloat16"))
-        if self.class_weights is not None and min(self.class_weights, default=-1) < 0:
-            raise InputError(
-                "class_weights must be a list of numbers, one a class, none of them negative. "
-                f"Received: class_weights={self.class_weights}"
-            )
+        class_weights.check(self.class_weights)
+        self._check_kinds()
         if self.optimizer_options and self._is_factory():
             raise InputError("optimizer_options are for a name or a class, not for a function.")
-        metrics.resolve(self.metrics, losses.resolve(self.loss))
+        loss = losses.resolve(self.loss, self.loss_weights)
+        metrics.resolve(self.metrics, loss)
+        heads.check_task(self.task)
+        check_choice("loss_scope", self.loss_scope, ("row", "batch"))
         freezing.check_options(self)
         self._check_learning_rates()
         solver = self.solver()
@@ -154,6 +187,21 @@ class Recipe:
             solver.check()
             self._check_unused_by(solver)
         schedules.check(self.schedule)
+
+    def _check_kinds(self) -> None:
+        """Raise for values of another kind, where a dict or a list is needed."""
+        options, chosen = self.optimizer_options, self.metrics
+        if not isinstance(options, Mapping):
+            raise InputError(
+                'optimizer_options must be a dict, such as {"momentum": 0.9}. '
+                f"Received: optimizer_options={options!r}"
+            )
+        is_list = isinstance(chosen, Sequence) and not isinstance(chosen, str | bytes)
+        if not (chosen is None or is_list or isinstance(chosen, Mapping)):
+            raise InputError(
+                'metrics must be a list, such as ["accuracy"], or a dict of names and metrics. '
+                f"Received: metrics={chosen!r}"
+            )
 
     def _check_unused_by(self, solver: solvers.Solver) -> None:
         """A solver that uses all rows for every step has no use for what concerns batches."""
@@ -176,11 +224,7 @@ class Recipe:
         rates: Any = self.learning_rates
         if rates is None:
             return
-        if not isinstance(rates, Mapping) or not rates:
-            raise InputError(
-                "learning_rates must be a dict of layer names and rates, such as "
-                f'{{"features": 1e-4}}. Received: learning_rates={rates!r}'
-            )
+        check_dict("learning_rates", rates, "layer names and rates", {"features": 1e-4})
         for layer, rate in rates.items():
             check_positive(f"learning_rates[{layer!r}]", rate)
         if self._is_factory() and self.solver() is None:
@@ -212,6 +256,7 @@ class Recipe:
 
 
 _OF_BATCHES = (
+    "loss_scope",
     "batch_size",
     "accumulation",
     "schedule",

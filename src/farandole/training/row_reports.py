@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from farandole.artifact import Shape, zero_column
+from farandole.artifact import Head, Shape, zero_column
 from farandole.data import BadRows, Columns, RaggedColumn, Shard
 from farandole.errors import InputError
 from farandole.networks import VARYING
 from farandole.ragged import Ragged
-from farandole.training.losses import Kind, Loss
+from farandole.training.losses import Loss
 
 Extremes = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -119,6 +119,25 @@ def raise_for(problems: Sequence[BadRows], varying: str = VARYING) -> None:
         raise UnusableRows(tuple(merged.values()), varying)
 
 
+def even_labels(report: RowReport, columns: Columns) -> list[str]:
+    """Labels that could vary in length, and don't."""
+    sizes = {name: report.sizes[name] for name in columns.labels if name in report.sizes}
+    return [name for name, (smallest, largest) in sizes.items() if smallest == largest]
+
+
+def with_fixed_labels(shard: Shard, report: RowReport, labels: Sequence[str]) -> RowReport:
+    """These labels as plain tensors: in the shard, and so told."""
+    shapes, sizes = dict(report.shapes), dict(report.sizes)
+    for name in labels:
+        largest = sizes[name][1]
+        shapes[name] = (*largest, *report.shapes[name][len(largest) :])
+        del sizes[name]
+        if name in shard.ragged:
+            values = shard.ragged.pop(name).values
+            shard.columns[name] = values.reshape(len(shard), *largest, *values.shape[1:])
+    return replace(report, shapes=shapes, sizes=sizes)
+
+
 def zero_rows(report: RowReport, rows: int = 2) -> Shard:
     """Rows like those of the data set, all zero."""
     shard = Shard({}, np.arange(rows))
@@ -141,9 +160,9 @@ class LabelReport:
 
 
 def check_labels(
-    shard: Shard, columns: Columns, loss: Loss, widths: Sequence[int], *, weighted: bool = False
+    shard: Shard, columns: Columns, loss: Loss, *, weighted: bool = False
 ) -> LabelReport:
-    """Check labels against the loss and the widths of outputs, and that weights aren't negative.
+    """Check labels against the loss and its heads, and that weights aren't negative.
 
     Where classes are `weighted`, the first label has to be a class.
     """
@@ -152,11 +171,12 @@ def check_labels(
     if len(shard) == 0:
         return LabelReport(problems, classes)
     for number, name in enumerate(columns.labels):
-        values = shard.columns[name].numpy()
-        kind = loss.kind_of(number)
-        width = widths[min(number, len(widths) - 1)]
-        problems += _label_problems(name, values, kind, width, weighted and number == 0)
-        if number == 0 and kind is not None and kind.head != "identity" and not problems:
+        given = shard.ragged[name].values if name in shard.ragged else shard.columns[name]
+        values = given.numpy()
+        head = next((one.head for one in loss.heads if one.target == number), loss.heads[0].head)
+        kind = loss.label_kind(number, inferred=True)
+        problems += _label_problems(name, values, kind, head, weighted and number == 0)
+        if number == 0 and kind not in (None, "identity") and not problems:
             classes = _classes(values)
     if columns.weight is not None:
         weights = shard.columns[columns.weight].numpy()
@@ -173,11 +193,12 @@ def _classes(values: np.ndarray[Any, Any]) -> list[int]:
 
 
 def _label_problems(
-    name: str, values: np.ndarray[Any, Any], kind: Kind | None, width: int, weighted: bool
+    name: str, values: np.ndarray[Any, Any], kind: str | None, head: Head, weighted: bool
 ) -> list[BadRows]:
-    if kind is None or kind.head == "identity":
+    width = head.outputs
+    if kind in (None, "identity"):
         return []
-    if kind.head == "sigmoid":
+    if kind in ("sigmoid", "sigmoids"):
         if weighted:
             between = (values != 0) & (values != 1)
             return _rows_where(name, values, between, "no class, 0 or 1, as class_weights need")

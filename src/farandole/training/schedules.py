@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from farandole.errors import InputError
 
@@ -27,12 +28,41 @@ NAMES: dict[str, Callable[[float], float]] = {
 
 def check(schedule: Any) -> None:
     """Raise unless this is a schedule's name or a factory."""
-    if schedule is None or callable(schedule) or schedule in NAMES:
+    named = isinstance(schedule, str) and schedule in NAMES
+    if schedule is None or callable(schedule) or named:
         return
     raise InputError(
         f"schedule must be one of {', '.join(NAMES)}, or a callable that takes the optimizer and "
         f"returns a torch scheduler. Received: schedule={schedule!r}"
     )
+
+
+def _made(schedule: Callable[..., Any], optimizer: torch.optim.Optimizer) -> Any:
+    """The torch scheduler of a factory."""
+    advice = (
+        "schedule must be a function that takes the optimizer alone and returns a torch scheduler, "
+        "such as lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)."
+    )
+    try:
+        scheduler = schedule(optimizer)
+    except Exception as error:
+        raise InputError(
+            f"The schedule can't be made ({type(error).__name__}: {error}): {advice}"
+        ) from error
+    if not (hasattr(scheduler, "step") and hasattr(scheduler, "get_last_lr")):
+        raise InputError(f"The schedule gives a {type(scheduler).__name__}: {advice}")
+    return scheduler
+
+
+def _pace(scheduler: Any, per: str | None) -> str:
+    """Whether a schedule moves with each step or each epoch."""
+    waits = isinstance(scheduler, ReduceLROnPlateau)
+    if waits and per == "step":
+        raise InputError(
+            "ReduceLROnPlateau looks at the loss of an epoch, so it can't move with each step. "
+            "Received: schedule_per='step'. Leave it out."
+        )
+    return per or ("epoch" if waits else "step")
 
 
 class LearningRateScheduler:
@@ -43,7 +73,7 @@ class LearningRateScheduler:
         optimizer: torch.optim.Optimizer,
         schedule: str | Callable[..., Any] | None,
         *,
-        per: str,
+        per: str | None,
         warmup: int,
         updates: int,
         updates_per_epoch: int,
@@ -51,8 +81,8 @@ class LearningRateScheduler:
         self._optimizer = optimizer
         self._bases = [group["lr"] for group in optimizer.param_groups]
         self._curve = NAMES[schedule] if isinstance(schedule, str) else NAMES["constant"]
-        self._scheduler = schedule(optimizer) if callable(schedule) else None
-        self._per = per
+        self._scheduler = _made(schedule, optimizer) if callable(schedule) else None
+        self._per = _pace(self._scheduler, per)
         self._warmup = warmup
         self._updates = max(updates, 1)
         self._updates_per_epoch = max(updates_per_epoch, 1)
@@ -85,7 +115,7 @@ class LearningRateScheduler:
         """Advance a torch scheduler that goes by epochs."""
         if self._scheduler is None or self._per != "epoch":
             return
-        if isinstance(self._scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        if isinstance(self._scheduler, ReduceLROnPlateau):
             self._scheduler.step(monitored)
         else:
             self._scheduler.step()

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from farandole.data import Shard, write_shard
+from farandole.data import KeptTable, Shard, write_shard
 from farandole.errors import InputError
 from farandole.parallel import Span, trace
 from farandole.training import events, preflight
@@ -34,6 +34,8 @@ def load(job: TrainingJob, rank: int, size: int, fed: Iterator[pa.RecordBatch]) 
     # torch.optim imports this on first use, which takes over a second: do it while rows arrive.
     threading.Thread(target=import_module, args=("torch._dynamo",), daemon=True).start()
     names = job.columns.names
+    if isinstance(job.source, KeptTable):
+        return job.source.shard(names, job.storage)
     return write_shard(job.source.batches(rank, size, names, fed), names, job.storage)
 
 

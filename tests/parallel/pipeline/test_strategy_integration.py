@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ from farandole.artifact import Artifact
 from farandole.inference import Predictor
 from farandole.parallel import Hybrid, Naive, Pipeline
 from farandole.parallel.base import Strategy
-from farandole.testing.training_contract import CASES, check_training, rows, small_network
+from farandole.testing.training_contract import (
+    CASES,
+    Case,
+    check_training,
+    rows,
+    small_network,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -58,8 +65,8 @@ def split(strategy: Strategy) -> dict[str, Any]:
     return facts
 
 
-def on_each(strategies: list[Strategy]) -> list[list[str]]:
-    return [check_training(strategy) for strategy in strategies]
+def on_each(strategies: list[Strategy], cases: Sequence[Case] = CASES) -> list[list[str]]:
+    return [check_training(strategy, cases=cases) for strategy in strategies]
 
 
 def with_two() -> dict[str, Any]:
@@ -67,22 +74,17 @@ def with_two() -> dict[str, Any]:
     return {"names": on_each(strategies), "split": split(Pipeline(split_at=["b"]))}
 
 
-def with_four() -> dict[str, Any]:
+def with_four() -> list[list[str]]:
     one, other = Pipeline(), Pipeline(schedule="1f1b", split_at=["2", "5", "6"])
     copies = Hybrid(data=2, inner=Pipeline(micro_batches=3, schedule="1f1b"))
     names = on_each([one, other, Hybrid(), copies])
     check_training(Naive(), cases=CASES[1:3])
-    return {"names": names, "split": split(Hybrid(inner=Pipeline(split_at=["c"])))}
+    return names
 
 
 @pytest.fixture(scope="module")
 def two() -> list[dict[str, Any]]:
     return farandole.run(with_two, num_workers=2, engine="local")
-
-
-@pytest.fixture(scope="module")
-def four() -> list[dict[str, Any]]:
-    return farandole.run(with_four, num_workers=4, engine="local")
 
 
 def test_two_stages_keep_the_contract(two: list[dict[str, Any]]) -> None:
@@ -91,13 +93,13 @@ def test_two_stages_keep_the_contract(two: list[dict[str, Any]]) -> None:
 
 def test_three_stages_keep_the_contract() -> None:
     strategies = [Naive(), Pipeline(micro_batches=5), Pipeline(schedule="1f1b")]
-    found = farandole.run(on_each, (strategies,), num_workers=3, engine="local")
-    assert found == [[NAMES] * 3] * 3
+    found = farandole.run(on_each, (strategies, CASES[1:3]), num_workers=3, engine="local")
+    assert found == [[NAMES[1:3]] * 3] * 3
 
 
 @pytest.mark.exhaustive
-def test_four_stages_and_two_by_two_keep_the_contract(four: list[dict[str, Any]]) -> None:
-    assert [worker["names"] for worker in four] == [[NAMES] * 4] * 4
+def test_four_stages_and_two_by_two_keep_the_contract() -> None:
+    assert farandole.run(with_four, num_workers=4, engine="local") == [[NAMES] * 4] * 4
 
 
 def test_a_worker_keeps_its_own_layers_only(two: list[dict[str, Any]]) -> None:
@@ -119,12 +121,14 @@ def test_the_leader_gets_everything_in_the_networks_order(two: list[dict[str, An
     torch.testing.assert_close({name: state[name] for name in learned}, learned, rtol=0, atol=0)
 
 
-def test_copies_share_their_statistics_by_rows(four: list[dict[str, Any]]) -> None:
+def test_copies_share_their_statistics_by_rows() -> None:
     """The first copy has seen 1 + 2 rows and says 0, the other 3 + 4 and says 10."""
+    copies = Hybrid(inner=Pipeline(split_at=["c"]))
+    four = farandole.run(split, (copies,), num_workers=4, engine="local")
     for worker in four:
-        mean, variance, batches = worker["split"]["buffers"]
+        mean, variance, batches = worker["buffers"]
         assert (mean, variance, batches) == (pytest.approx(7), pytest.approx(7), 10)
-    states = [worker["split"]["state"] for worker in four]
+    states = [worker["state"] for worker in four]
     assert states[0]["d.weight"].shape == (64, 64)
     assert states[1:] == [None] * 3
 

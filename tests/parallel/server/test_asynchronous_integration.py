@@ -69,7 +69,7 @@ def _check_staleness(world: World, servers: int, staleness: int) -> None:
         begun, ended = [], []
         time.sleep(0.3 * (world.rank == 2))
         for _ in range(12):
-            time.sleep(0.02 * (world.rank == 2))
+            time.sleep(0.05 * (world.rank == 2))
             begun.append(time.monotonic())
             _update(network, sync, optimizer, Totals(1.0, 2.0 * has_rows))
             ended.append(time.monotonic())
@@ -186,9 +186,9 @@ def _train_with_failing_server() -> None:
         _update(network, sync, optimizer, Totals(1.0, 2.0))
 
 
-SEEDS = range(4)
+SEEDS = range(2)
 DIGITS: dict[str, Any] = {
-    "epochs": 20, "batch_size": 64, "schedule": "cosine", "learning_rate": 0.1,
+    "epochs": 10, "batch_size": 64, "schedule": "cosine", "learning_rate": 0.1,
     "optimizer": "sgd", "optimizer_options": {"momentum": 0.9},
 }  # fmt: skip
 
@@ -206,4 +206,4 @@ def test_asynchronous_training_is_as_good_on_the_digits(workers: int, servers: i
     synchronous = [accuracy(AllReduce(), World(), seed=seed, **DIGITS) for seed in SEEDS]
     found = farandole.run(_accuracies, (servers,), num_workers=workers, engine="local", timeout=120)
     assert np.mean(synchronous) > 0.96
-    assert np.mean(found[0]) > np.mean(synchronous) - 0.01, (found[0], synchronous)
+    assert np.mean(found[0]) > np.mean(synchronous) - 0.02, (found[0], synchronous)

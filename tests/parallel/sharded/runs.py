@@ -82,9 +82,10 @@ def check_sent(strategy: Sharded, world: World) -> None:
 def check_training_cases(strategy: Sharded, world: World) -> None:
     """Freezing, going back to the best epoch, and to the last sound one."""
     spoil = {"schedule": _spoiled, "epochs": 3, "optimizer": "sgd"}
+    best = {"patience": 1, "epochs": 4, "max_steps": 20, "learning_rate": 0.5}
     cases = (
         Case("frozen", {"freeze": ["0", "2"], "epochs": 3}),
-        Case("best", {"patience": 1, "epochs": 4, "learning_rate": 0.5}, validation=0.2),
+        Case("best", best, validation=0.2),
         Case("spoiled", spoil),
         Case("rates", {"learning_rates": {"5": 0.1}, "epochs": 3, "clip_value": 0.01}),
     )

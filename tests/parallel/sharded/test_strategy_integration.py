@@ -52,7 +52,7 @@ def test_replicas_of_shards() -> None:
 
 
 def test_many_fits_in_one_ring() -> None:
-    assert farandole.run(soak, (12,), num_workers=2, engine="local") == [12, 12]
+    assert farandole.run(soak, (6,), num_workers=2, engine="local") == [6, 6]
 
 
 def test_the_artifact_is_like_any_other(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def _nothing_leaks(world: World) -> None:
     _cycle(world)
     gc.collect()
     before = _files(), _maps(), _named()
-    for _ in range(40):
+    for _ in range(10):
         _cycle(world)
     dist.barrier()
     gc.collect()

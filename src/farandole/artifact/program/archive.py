@@ -93,6 +93,12 @@ class ProgramContent:
                 archive.writestr(f"network/{name}", content)
 
 
+def check_archive(file: IO[bytes]) -> None:
+    """Raise as `ProgramContent.read` does, but for the tensors, which aren't looked at."""
+    with zipfile.ZipFile(file) as archive:
+        checked_program(_json(archive, _entries(archive), _MODEL))
+
+
 def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     """The files by their name behind the archive's own; Refused if it has others than it should."""
     found: dict[str, zipfile.ZipInfo] = {}

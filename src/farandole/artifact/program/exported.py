@@ -8,17 +8,22 @@ from what was understood.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import io
+import logging
+import threading
 import warnings
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 from torch import nn
 
-from farandole.artifact.program.archive import ProgramContent
+from farandole.artifact.program.archive import ProgramContent, check_archive
 from farandole.artifact.program.json_checks import Refused
 from farandole.artifact.regular_files import open_regular
 from farandole.artifact.signature import Signature
@@ -30,21 +35,63 @@ def write_program(network: nn.Module, signature: Signature, path: Path) -> None:
 
     What torch notes besides (source lines and paths of the author, guards in Python) is left out.
     """
+    content = _content(_archive(network, signature), str(path))
+    with path.open("wb") as file:
+        content.write(file)
+    _build(content, str(path))  # what can't be read again is not worth saving
+
+
+def check_exportable(network: nn.Module, signature: Signature) -> None:
+    """Raise if `write_program` would. It takes no memory for weights, and changes nothing."""
+    try:
+        check_archive(_archive(_weightless(network), signature))
+    except Refused as error:
+        raise ArtifactError(str(error)) from error
+
+
+def _weightless(network: nn.Module) -> nn.Module:
+    """A copy in which one number stands for all of a tensor's: as a program it is the same."""
+    memo: dict[int, Any] = {}
+    for tensor in (*network.parameters(), *network.buffers()):
+        one = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+        is_parameter = isinstance(tensor, nn.Parameter)
+        memo[id(tensor)] = nn.Parameter(one, tensor.requires_grad) if is_parameter else one
+    return copy.deepcopy(network, memo)
+
+
+_EXPORTING = threading.Lock()
+"""torch exports one network at a time, and several fits may be under way in one process."""
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the graph that torch prints when it gives up: its error says what is wrong."""
+    loggers = [logging.getLogger(name) for name in logging.root.manager.loggerDict]
+    heard = [one for one in loggers if one.name.startswith("torch.") and not one.disabled]
+    try:
+        for one in heard:
+            one.disabled = True
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        for one in heard:
+            one.disabled = False
+
+
+def _archive(network: nn.Module, signature: Signature) -> io.BytesIO:
+    """What torch writes of the network."""
     if any(signature.axes):
         raise ArtifactError("it takes rows that differ in size, which no exported program can")
     example = tuple(signature.example(rows=3))
     batch = torch.export.Dim("batch", min=1)
     archive = io.BytesIO()
-    with warnings.catch_warnings():
+    with _EXPORTING, _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(
             network.eval(), example, dynamic_shapes=_dynamic(network, example, batch), strict=False
         )
         torch.export.save(program, archive)
-    content = _content(archive, str(path))
-    with path.open("wb") as file:
-        content.write(file)
-    _build(content, str(path))  # what can't be read again is not worth saving
+    return archive
 
 
 def read_program(path: Path, *, follow: bool = True) -> Program:
@@ -93,6 +140,7 @@ class Program(nn.Module):
         self._exported = _exported(content)
         self.program = self._exported.module()
         self.training = False
+        self.forward = _named(self.forward, self.program)  # type: ignore[method-assign]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to Spark's workers as what was read: the module of a program doesn't pickle."""
@@ -102,6 +150,19 @@ class Program(nn.Module):
     def exported(self) -> torch.export.ExportedProgram:
         """The program as torch has it."""
         return self._exported
+
+    def state_dict(  # type: ignore[override]
+        self,
+        *,
+        destination: dict[str, Any] | None = None,
+        prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[str, Any]:
+        """The weights under the names that they have in the class that was saved."""
+        state: dict[str, Any] = {} if destination is None else destination
+        for name, tensor in self._exported.state_dict.items():
+            state[prefix + name] = tensor if keep_vars else tensor.detach()
+        return state
 
     def forward(self, *inputs: torch.Tensor) -> Any:
         """Apply the program."""
@@ -123,6 +184,16 @@ class Program(nn.Module):
         return self
 
 
+def _named(forward: Callable[..., Any], program: nn.Module) -> Callable[..., Any]:
+    """`forward` with the program's own arguments: torch.export and torch.onnx go by their names."""
+
+    def apply(*inputs: torch.Tensor) -> Any:
+        return forward(*inputs)
+
+    apply.__signature__ = inspect.signature(program.forward)  # type: ignore[attr-defined]
+    return apply
+
+
 def _exported(content: ProgramContent) -> torch.export.ExportedProgram:
     """The program without its tensors by torch's reader, and then those."""
     with warnings.catch_warnings():
@@ -140,9 +211,15 @@ def _exported(content: ProgramContent) -> torch.export.ExportedProgram:
 
 def _dynamic(network: nn.Module, example: tuple[Any, ...], batch: Any) -> Any:
     """The first dimension of every argument; those of *args are one argument to torch."""
-    shapes = tuple({0: batch} for _ in example)
+    shapes = tuple(_dynamic_argument(argument, batch) for argument in example)
     parameters = list(inspect.signature(network.forward).parameters.values())
     named = [p for p in parameters if p.kind is not p.VAR_POSITIONAL][: len(example)]
     if len(named) < len(example):
         return (*shapes[: len(named)], shapes[len(named) :])
     return shapes
+
+
+def _dynamic_argument(argument: Any, batch: Any) -> Any:
+    if isinstance(argument, dict):
+        return {name: {0: batch} for name in argument}
+    return None if argument is None else {0: batch}

@@ -87,7 +87,8 @@ def predict(
             `predict_udf`.
         k: how many classes "topk" gives.
         labels: the names of classes, to get those in place of numbers.
-        nulls: "error" names the first row with a null, "null" answers it with null.
+        nulls: "error" names the first row with a null or NaN, "null" answers it with null, and
+            "nan" lets NaN go through the network, where a null is an error.
         batch_size: rows that the network gets at once; "auto": what needs little memory.
         precision: "bfloat16" or "int8"; None: the network's own.
         head: of a network without a signature, how its outputs become classes.

@@ -12,7 +12,6 @@ from torch import nn
 
 from farandole.errors import InputError
 from farandole.networks import MLP
-from farandole.ragged import Ragged
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,10 @@ def trace_layers(
 
     Raises if rows can't go that way: the network must give what its layers give in a row.
     """
-    if len(example) != 1 or isinstance(example[0], Ragged):
+    if len(example) != 1 or not isinstance(example[0], torch.Tensor):
         what = "rows that vary in size" if len(example) == 1 else f"{len(example)} inputs"
+        if len(example) == 1 and isinstance(example[0], dict):
+            what = "a dict of inputs"
         raise InputError(
             f"The network takes {what}, but only one tensor can go from layer to layer. Put the "
             'columns into one, or use another strategy, such as "allreduce".'
@@ -87,6 +88,7 @@ def trace_layers(
             for layer in layers:
                 _check_handed_on(layer, values[-1])
                 values.append(layer.module(values[-1].clone()))
+            _check_returned(values[-1])
             _check_same(network, network(values[0].clone()), values[-1])
     finally:
         network.train(training)
@@ -106,6 +108,16 @@ def _check_handed_on(layer: Layer, value: Any) -> None:
         raise InputError(
             f"The layer before {layer.name!r} gives a {type(value).__name__}, but a chain hands on "
             "one tensor from layer to layer. Put both layers into one module."
+        )
+
+
+def _check_returned(value: Any) -> None:
+    parts = value if isinstance(value, tuple | list) else [value]
+    if not all(isinstance(part, torch.Tensor) for part in parts):
+        raise InputError(
+            f"The network returns a {type(value).__name__}, but a pipeline's last stage gives a "
+            "tensor, or a tuple of tensors in the order of the label columns. Let it return that, "
+            'or use another strategy, such as "allreduce".'
         )
 
 

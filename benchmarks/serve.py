@@ -1,0 +1,264 @@
+"""One row, now: the highest rate that is held with 99 of 100 answers in 10 ms.
+
+    .venv/bin/python benchmarks/serve.py [--quick] [--seconds 4] [--without litserve,ray]
+
+Ours with JSON and with binary tensors, against the bare floor (the same HTTP stack answering a
+constant), LitServe and Ray Serve (each installed into an environment of its own, if pip can). The
+load comes from another process, by the clock: a request's time counts from when it was due. All
+servers are single processes, but for what they start themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from support import packages, reporting
+from torch import nn
+
+import farandole
+
+SUPPORT = Path(__file__).parent / "support"
+PEERS = {"litserve": "litserve==0.2.19", "ray": "ray[serve]==2.60.0"}
+NETWORKS = {"[784, 100, 10]": (784,), "CNN": (1, 28, 28)}
+MOST_MS = 10.0
+LOW = 50  # requests a second, for the time that is added at low load
+
+
+def network(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    if name == "CNN":
+        return nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(32 * 49, 10),
+        )  # fmt: skip
+    return nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
+
+
+def requests(name: str) -> dict[str, bytes]:
+    """The bytes of a request: the protocol's JSON and binary ones, and what the peers take."""
+    shape = NETWORKS[name]
+    row = np.random.default_rng(0).random((1, *shape)).astype(np.float32)
+    about = {"name": "x", "shape": list(row.shape), "datatype": "FP32"}
+    wanted = [{"name": "probability", "parameters": {"binary_data": True}}]
+    header = json.dumps(
+        {"inputs": [{**about, "parameters": {"binary_data_size": row.nbytes}}], "outputs": wanted}
+    ).encode()
+    flat = [round(float(value), 4) for value in row.ravel()]
+    plain = {"inputs": [{**about, "data": flat}], "outputs": [{"name": "probability"}]}
+    rounded = np.array(flat, np.float32).reshape(shape).tolist()
+    infer = "/v2/models/model/infer"
+    length = f"Inference-Header-Content-Length: {len(header)}\r\n"
+    return {
+        "binary": post(infer, header + row.tobytes(), length),
+        "JSON": post(infer, json.dumps(plain).encode()),
+        "peer": post("/predict", json.dumps({"row": rounded}).encode()),
+    }
+
+
+def post(path: str, body: bytes, more: str = "") -> bytes:
+    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n{more}"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def running(command: list[str], port: int) -> Iterator[None]:
+    """A server, until it isn't needed any more."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        wait_for(port, process)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+            return
+        except urllib.error.HTTPError as error:
+            error.close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise RuntimeError("the server didn't start")
+
+
+def load(port: int, file: Path, rate: float, seconds: float) -> dict[str, float]:
+    command = [
+        sys.executable,
+        SUPPORT / "load_generator.py",
+        "127.0.0.1",
+        port,
+        file,
+        rate,
+        seconds,
+    ]
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=True
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def held(found: dict[str, float]) -> bool:
+    return found["p99"] < MOST_MS and not found["failed"]
+
+
+def highest(port: int, file: Path, seconds: float) -> dict[str, Any]:
+    """The highest rate that is held, to about a tenth; and the times at low load."""
+    load(port, file, 200, 0.5)
+    low = load(port, file, LOW, seconds)
+    best, rate = low if held(low) else None, 400.0
+    step = 2.0
+    while step > 1.1:
+        found = load(port, file, rate, seconds)
+        if held(found):
+            best = found
+            rate *= step
+        else:
+            base = best["rate"] if best else rate / step
+            step = step**0.5
+            rate = base * step
+        if rate < LOW:
+            break
+    return {"low": low, "best": best}
+
+
+def peer_python(name: str) -> Path | None:
+    """The interpreter of an environment with this peer; None where pip can't make one."""
+    folder = packages.CACHE / f"peer-{name}"
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        site = next(folder.glob("lib/python*/site-packages"))
+        ours = [path for path in sys.path if path.endswith("site-packages")]
+        (site / "ours.pth").write_text("\n".join([*ours, str(reporting.ROOT / "src")]))
+        constraints = reporting.ROOT / "constraints.txt"
+        command = [python, "-m", "pip", "install", "-q", "-c", constraints, PEERS[name]]
+        done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+        if done.returncode != 0:
+            return None
+        (folder / "complete").touch()
+    return python
+
+
+def contenders(without: list[str]) -> dict[str, tuple[str, list[str]]]:
+    """Name → which request it gets, and how it starts (PORT and MODEL are put in)."""
+    script = str(SUPPORT / "serve_peers.py")
+    ours = [sys.executable, "-m", "farandole", "serve", "model=MODEL", "--port", "PORT"]
+    found = {
+        "floor": ("binary", [sys.executable, script, "floor", "PORT", "MODEL"]),
+        "ours, binary": ("binary", ours),
+        "ours, JSON": ("JSON", ours),
+    }
+    for name in PEERS:
+        if name not in without and (python := peer_python(name)) is not None:
+            found[PEERS[name]] = ("peer", [str(python), script, name, "PORT", "MODEL"])
+    return found
+
+
+def measure(seconds: float, without: list[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as place:
+        for name, shape in NETWORKS.items():
+            folder = Path(place) / f"net-{len(found)}"
+            farandole.save(network(name), folder, {"x": np.zeros((1, *shape), np.float32)})
+            files = {kind: folder.with_suffix(f".{kind}") for kind in requests(name)}
+            for kind, content in requests(name).items():
+                files[kind].write_bytes(content)
+            found[name] = {}
+            for who, (kind, command) in contenders(without).items():
+                print(f"{name}: {who} …", file=sys.stderr, flush=True)
+                port = free_port()
+                words = {"PORT": str(port), "model=MODEL": f"model={folder}", "MODEL": str(folder)}
+                with running([words.get(word, word) for word in command], port):
+                    found[name][who] = highest(port, files[kind], seconds)
+    return found
+
+
+def goals(found: dict[str, dict[str, Any]]) -> list[list[str]]:
+    rows = []
+    for name, ways in found.items():
+        floor, ours = ways["floor"], ways["ours, binary"]
+        share = rate(ours) / rate(floor) if rate(floor) else 0.0
+        added = ours["low"]["p50"] - floor["low"]["p50"]
+        rows.append([f"share of the floor's rate, {name}", f"{share:.2f}", "≥ 0.7"])
+        rows.append([f"ms added at low load (p50), {name}", f"{added:.2f}", "< 1"])
+        for who in ways:
+            if who not in ("floor", "ours, binary", "ours, JSON"):
+                faster = rate(ways["ours, JSON"]) / rate(ways[who]) if rate(ways[who]) else 0.0
+                rows.append([f"ours (JSON) / {who}, {name}", f"{faster:.1f}", "> 1"])
+    return rows
+
+
+def rate(one: dict[str, Any]) -> float:
+    return float(one["best"]["rate"]) if one["best"] else 0.0
+
+
+def page(found: dict[str, dict[str, Any]]) -> str:
+    rows = [
+        [
+            name,
+            who,
+            f"{one['low']['p50']:.2f}",
+            f"{one['low']['p99']:.2f}",
+            f"{rate(one):,.0f}" if rate(one) else "none",
+            f"{one['best']['p99']:.2f}" if one["best"] else "",
+        ]
+        for name, ways in found.items()
+        for who, one in ways.items()
+    ]
+    header = ["network", "server", f"p50 at {LOW}/s", "p99", "highest rate with p99 < 10 ms", "p99"]
+    return (
+        "# One row, now\n\nRequests of one row, in ms, from a load generator in another process on "
+        "the same machine.\nRequests leave by the clock (Poisson), over 64 connections, and count "
+        "from when they were due.\nEach server is one process, but for what it starts itself.\n"
+        f"\n{reporting.markdown(header, rows)}\n\n"
+        f"{reporting.markdown(['', 'is', 'goal'], goals(found))}"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each rate")
+    parser.add_argument("--quick", action="store_true", help="half a second, without peers")
+    parser.add_argument("--without", default="", metavar="A,B", help="leave peers out")
+    given = parser.parse_args()
+    left_out = list(PEERS) if given.quick else given.without.split(",")
+    figures = measure(0.5 if given.quick else given.seconds, left_out)
+    if given.quick:
+        print(page(figures))
+    else:
+        reporting.write("serve", {"ms and rates": figures}, page(figures))

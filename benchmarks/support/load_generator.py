@@ -1,0 +1,105 @@
+"""An open-loop load generator, in a process of its own: requests leave by the clock.
+
+    python benchmarks/support/load_generator.py HOST PORT REQUEST_FILE RATE SECONDS
+
+A request's time counts from when it should have left, so a server that falls behind can't hide it.
+Prints JSON: how many were answered, how many failed, and the times' quantiles in ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvloop
+
+CONNECTIONS = 64
+
+
+class Connection(asyncio.Protocol):
+    """One request at a time, on one connection."""
+
+    def __init__(self, generator: Generator) -> None:
+        self._generator = generator
+        self._buffer = b""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self._generator.free.append(self)
+
+    def ask(self, request: bytes, due: float) -> None:
+        self._due = due
+        self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, found, body = self._buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        if len(body) >= length:
+            self._buffer = b""
+            self._generator.answered(self, self._due, head.split(b" ", 2)[1] == b"200")
+
+
+class Generator:
+    """Sends at a rate, over connections that are free."""
+
+    def __init__(self, request: bytes, rate: float, seconds: float) -> None:
+        self.free: deque[Connection] = deque()
+        self._request, self._rate = request, rate
+        self._count = max(1, int(rate * seconds))
+        self._waiting: deque[float] = deque()
+        self._times: list[float] = []
+        self._failed = 0
+
+    def answered(self, connection: Connection, due: float, good: bool) -> None:
+        self._times.append(time.perf_counter() - due)
+        self._failed += not good
+        if self._waiting:
+            connection.ask(self._request, self._waiting.popleft())
+        else:
+            self.free.append(connection)
+
+    async def run(self, host: str, port: int) -> dict[str, float]:
+        loop = asyncio.get_running_loop()
+        for _ in range(CONNECTIONS):
+            await loop.create_connection(lambda: Connection(self), host, port)
+        gaps = np.random.default_rng(0).exponential(1 / self._rate, self._count)
+        start = time.perf_counter() + 0.05
+        for due in start + np.cumsum(gaps):
+            ahead = due - time.perf_counter()
+            if ahead > 0:
+                await asyncio.sleep(ahead)
+            if self.free:
+                self.free.popleft().ask(self._request, due)
+            else:
+                self._waiting.append(due)
+        deadline = time.perf_counter() + 2
+        while len(self._times) < self._count and time.perf_counter() < deadline:
+            await asyncio.sleep(0.01)
+        return self._summary()
+
+    def _summary(self) -> dict[str, float]:
+        missing = self._count - len(self._times)
+        times = np.array([*self._times, *[2.0] * missing]) * 1e3
+        p50, p99 = np.quantile(times, [0.5, 0.99])
+        return {
+            "rate": self._rate,
+            "answered": len(self._times),
+            "failed": self._failed + missing,
+            "p50": float(p50),
+            "p99": float(p99),
+        }
+
+
+if __name__ == "__main__":
+    host, port, file, rate, seconds = sys.argv[1:]
+    generator = Generator(Path(file).read_bytes(), float(rate), float(seconds))
+    print(json.dumps(uvloop.run(generator.run(host, int(port)))))

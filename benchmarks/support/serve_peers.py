@@ -1,0 +1,92 @@
+"""The servers that benchmarks/serve.py compares: `python serve_peers.py KIND PORT MODEL_FOLDER`.
+
+Each answers a row of the same network. "floor" is our HTTP stack with a constant for an answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+KINDS = ("floor", "litserve", "ray")
+
+
+def floor(port: int, folder: str) -> None:
+    """uvicorn with our protocol, and nothing to compute."""
+    import uvicorn
+
+    from farandole.serving.http_protocol import BoundedProtocol
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        headers = [(b"content-length", b"2"), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    uvicorn.run(
+        app,
+        port=port,
+        http=BoundedProtocol,
+        loop="uvloop",
+        ws="none",
+        lifespan="off",
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+    )
+
+
+def litserve(port: int, folder: str) -> None:
+    """LitServe with its own batching, as its documentation has it."""
+    import litserve as ls
+    import numpy as np
+
+    import farandole
+
+    class Api(ls.LitAPI):  # type: ignore[misc]
+        def setup(self, device: str) -> None:
+            self.predictor = farandole.load(folder)
+
+        def decode_request(self, request: Any) -> Any:
+            return np.array(request["row"], np.float32)
+
+        def predict(self, row: Any) -> Any:
+            return self.predictor.predict_columns([row[None]]).probability[0]
+
+        def encode_response(self, output: Any) -> Any:
+            return {"probability": output.tolist()}
+
+    ls.LitServer(Api(), accelerator="cpu").run(port=port, log_level="error", num_api_servers=1)
+
+
+def ray(port: int, folder: str) -> None:
+    """Ray Serve with one replica."""
+    import time
+
+    import numpy as np
+    from ray import serve
+
+    import farandole
+
+    @serve.deployment
+    class Api:
+        def __init__(self) -> None:
+            self.predictor = farandole.load(folder)
+
+        async def __call__(self, request: Any) -> Any:
+            row = np.array((await request.json())["row"], np.float32)
+            return {
+                "probability": self.predictor.predict_columns([row[None]]).probability[0].tolist()
+            }
+
+    serve.start(http_options={"port": port})
+    serve.run(Api.bind(), route_prefix="/predict")
+    while True:
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    kind, port, folder = sys.argv[1:]
+    {"floor": floor, "litserve": litserve, "ray": ray}[kind](int(port), folder)

@@ -1,0 +1,207 @@
+"""Batcher: requests that come together go through the network together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from farandole.data import RaggedArray
+from farandole.errors import InputError
+from farandole.inference import Prediction
+from farandole.serving.answers import Answers
+from farandole.serving.metrics import ModelMetrics
+from farandole.serving.model import Model, Rows
+from farandole.serving.refusal import Refusal, malformed, overloaded
+
+MOST_INLINE = 0.002
+"""Seconds that a full batch may take and still be worked on where requests are read: a thread of
+its own costs more than such a network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batching:
+    """How requests are put together."""
+
+    max_batch: int = 64
+    """So many rows at most; a single request may have more."""
+    max_delay: float = 0.0
+    """Seconds that a request waits for others. Without, those go together that have come in while
+    the network was busy."""
+    max_queue: int = 1024
+    """So many rows may wait, before requests are turned away."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    columns: Sequence[Rows]
+    names: Sequence[str]
+    rows: int
+    future: asyncio.Future[Answers]
+    deadline: float
+
+
+class Batcher:
+    """Puts the rows of many requests to one model together, and gives each its part.
+
+    Everything but the network itself happens in the event loop, so there are no locks.
+    """
+
+    def __init__(
+        self, model: Model, batching: Batching, metrics: ModelMetrics, threads: ThreadPoolExecutor
+    ) -> None:
+        self.model = model
+        self.metrics = metrics
+        self.inline = False
+        """Whether small batches are worked on in the event loop."""
+        self._batching = batching
+        self._threads = threads
+        self._waiting: deque[_Entry] = deque()
+        self._rows = 0
+        self._busy = False
+        self._timer: asyncio.Handle | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether a request that comes now won't be answered at once."""
+        return self._busy or not self.inline or self._batching.max_delay > 0
+
+    def submit(
+        self, columns: Sequence[Rows], names: Sequence[str], seconds: float
+    ) -> asyncio.Future[Answers]:
+        """These outputs for these rows, if their turn comes in so many seconds."""
+        rows = len(columns[0])
+        if self._rows and self._rows + rows > self._batching.max_queue:
+            self.metrics.turned_away += 1
+            raise overloaded("Too many requests are waiting: try again in a second.")
+        loop = asyncio.get_running_loop()
+        entry = _Entry(columns, names, rows, loop.create_future(), monotonic() + seconds)
+        self._waiting.append(entry)
+        self._rows += rows
+        self.metrics.waiting = self._rows
+        if not self._busy:
+            self._schedule(loop)
+        return entry.future
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        full = self._rows >= self._batching.max_batch
+        if self._timer is not None:
+            if not full or self._batching.max_delay == 0:
+                return
+            self._timer.cancel()
+        delay = 0.0 if full else self._batching.max_delay
+        self._timer = loop.call_later(delay, self._run) if delay else loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        self._timer = None
+        batch = self._take()
+        if batch:
+            rows = sum(entry.rows for entry in batch)
+            self.metrics.batch(rows)
+            if self.inline and rows <= self._batching.max_batch:
+                self._give(batch, _worked_out(self.model, batch))
+            else:
+                self._busy = True
+                done = self._threads.submit(_worked_out, self.model, batch)
+                loop = asyncio.get_running_loop()
+                done.add_done_callback(
+                    lambda found: loop.call_soon_threadsafe(self._finish, batch, found.result())
+                )
+                return
+        if self._waiting:
+            self._schedule(asyncio.get_running_loop())
+
+    def _finish(self, batch: list[_Entry], found: list[Any]) -> None:
+        self._busy = False
+        self._give(batch, found)
+        if self._waiting:
+            self._schedule(asyncio.get_running_loop())
+
+    def _take(self) -> list[_Entry]:
+        """The next batch, without requests whose senders have gone or have waited too long."""
+        batch: list[_Entry] = []
+        rows, now = 0, monotonic()
+        while self._waiting:
+            entry = self._waiting[0]
+            lost = entry.future.done()
+            late = not lost and entry.deadline < now
+            if not (lost or late) and batch and rows + entry.rows > self._batching.max_batch:
+                break
+            self._waiting.popleft()
+            self._rows -= entry.rows
+            if late:
+                entry.future.set_exception(overloaded("The request has waited for too long."))
+            elif not lost:
+                batch.append(entry)
+                rows += entry.rows
+            self.metrics.dropped += lost or late
+        self.metrics.waiting = self._rows
+        return batch
+
+    @staticmethod
+    def _give(batch: list[_Entry], found: list[Any]) -> None:
+        for entry, one in zip(batch, found, strict=True):
+            if entry.future.done():
+                continue
+            if isinstance(one, Exception):
+                entry.future.set_exception(one)
+            else:
+                entry.future.set_result(one)
+
+
+def _worked_out(model: Model, batch: list[_Entry]) -> list[Answers | Exception]:
+    """For each request its answers, or why there are none: a bad one doesn't take others along."""
+    try:
+        found = model.answer(joined([entry.columns for entry in batch]))
+        return _shared(model, batch, found)
+    except Exception as error:
+        if len(batch) > 1:
+            return [one for entry in batch for one in _worked_out(model, [entry])]
+        return [reason(error)]
+
+
+def _shared(model: Model, batch: list[_Entry], found: Prediction) -> list[Answers | Exception]:
+    wanted = {name for entry in batch for name in entry.names}
+    values = {name: model.spec(name).take(found) for name in wanted}
+    answers: list[Answers | Exception] = []
+    start = 0
+    for entry in batch:
+        answers.append(Answers(found, values, start, start + entry.rows))
+        start += entry.rows
+    return answers
+
+
+def reason(error: Exception) -> Exception:
+    """What to say of a failure: what a network can't compute is the sender's to mend.
+
+    It was tried before anything was served, and what it raises now may name files and code.
+    """
+    if isinstance(error, Refusal | MemoryError):
+        return error
+    if isinstance(error, InputError):
+        return malformed(str(error))
+    return malformed(f"The network can't compute this input ({type(error).__name__}).")
+
+
+def joined(requests: Sequence[Sequence[Rows]]) -> list[Rows]:
+    """The columns of several requests, one after another.
+
+    >>> joined([[np.array([1.0])], [np.array([2.0, 3.0])]])
+    [array([1., 2., 3.])]
+    """
+    if len(requests) == 1:
+        return list(requests[0])
+    return [_joined_column(parts) for parts in zip(*requests, strict=True)]
+
+
+def _joined_column(parts: Sequence[Any]) -> Rows:
+    if not isinstance(parts[0], RaggedArray):
+        return np.concatenate(parts)
+    values = np.concatenate([part.values for part in parts])
+    return replace(parts[0], values=values, sizes=np.concatenate([part.sizes for part in parts]))

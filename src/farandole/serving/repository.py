@@ -1,0 +1,155 @@
+"""Repository: which models there are on disk, and which of them are served."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from farandole.errors import InputError, suggestion
+from farandole.serving.batching import Batcher, Batching
+from farandole.serving.metrics import ModelMetrics
+from farandole.serving.model import Model
+from farandole.serving.refusal import Refusal
+from farandole.serving.warm_up import warm_up
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+Versions = dict[str, Batcher]
+Load = Callable[[str, str, Path], Model]
+
+
+class Repository:
+    """Models by name and version.
+
+    Args:
+        paths: folders of saved networks, of versions of one, or of models; `NAME=PATH` gives a
+            name of one's own. Later ones can't hide earlier ones.
+        load: makes a model of name, version and path.
+        batching: how requests are put together.
+    """
+
+    def __init__(self, paths: Sequence[str], load: Load, batching: Batching) -> None:
+        self._load = load
+        self._batching = batching
+        self._named: dict[str, Path] = {}
+        self._folders: list[Path] = []
+        self._served: dict[str, Versions] = {}
+        self._metrics: dict[tuple[str, str], ModelMetrics] = {}
+        self._lock = threading.Lock()
+        self._threads = ThreadPoolExecutor(4, "farandole-model")
+        for path in paths:
+            self._add(path)
+
+    def _add(self, given: str) -> None:
+        name, equals, path = given.partition("=")
+        found = Path(path if equals else given)
+        if not found.exists():
+            raise InputError(f"There is no file or folder {str(found)!r} to take a model from.")
+        if not equals and found.is_dir() and not versions_in(found):
+            self._folders.append(found.resolve())
+            return
+        name = name if equals else found.resolve().name.partition(".")[0]
+        if NAME.fullmatch(name) is None:
+            raise InputError(
+                f"A model can't be called {name!r}: letters, digits, '_', '-' and '.', and no more "
+                "than 128 of them. Give it another name: NAME=PATH."
+            )
+        if name in self._named:
+            raise InputError(f"There are two models {name!r}. Give one another name: NAME=PATH.")
+        self._named[name] = found
+
+    def available(self) -> dict[str, Path]:
+        """All models on disk; what leads out of a folder of models isn't one of them."""
+        found = dict(self._named)
+        for folder in self._folders:
+            for path in sorted(folder.iterdir()):
+                inside = path.resolve().parent == folder and path.is_dir()
+                if inside and NAME.fullmatch(path.name) and versions_in(path):
+                    found.setdefault(path.name, path)
+        return found
+
+    def load_all(self) -> None:
+        """Load and warm up all models that are there."""
+        names = list(self.available())
+        if not names:
+            raise InputError(
+                "There is no saved network in the given folders: none of them holds a network.json."
+            )
+        for name in names:
+            self.load(name)
+
+    def load(self, name: str) -> None:
+        """Load a model, or load it again: requests go to the old one until the new one is warm."""
+        path = self.available().get(name)
+        if path is None:
+            raise self._unknown(name, list(self.available()))
+        found = versions_in(path) or {"1": path}
+        versions = {version: self._ready(name, version, at) for version, at in found.items()}
+        with self._lock:
+            self._served = {**self._served, name: versions}
+
+    def _ready(self, name: str, version: str, path: Path) -> Batcher:
+        model = self._load(name, version, path)
+        metrics = self._metrics.setdefault((name, version), ModelMetrics(name, version))
+        batcher = Batcher(model, self._batching, metrics, self._threads)
+        batcher.inline = warm_up(model, self._batching.max_batch)
+        return batcher
+
+    def unload(self, name: str) -> None:
+        """Serve a model no longer; requests that it has are still answered."""
+        with self._lock:
+            if name not in self._served:
+                raise self._unknown(name, list(self._served))
+            self._served = {key: one for key, one in self._served.items() if key != name}
+
+    def find(self, name: str, version: str | None = None) -> Batcher:
+        """What answers for a model; without a version, the highest."""
+        versions = self._served.get(name)
+        if versions is None:
+            raise self._unknown(name, list(self._served))
+        found = versions.get(version) if version else versions[_highest(versions)]
+        if found is None:
+            there = ", ".join(sorted(versions, key=int))
+            raise Refusal(404, f"Model {name!r} has no version {version!r}. There are {there}.")
+        return found
+
+    @property
+    def served(self) -> dict[str, Versions]:
+        """All that requests can reach."""
+        return self._served
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """What was counted of all models that were ever served."""
+        return [one.to_json() for one in self._metrics.values()]
+
+    def close(self) -> None:
+        """End the threads; what they work on is finished."""
+        self._threads.shutdown()
+
+    @staticmethod
+    def _unknown(name: str, names: Sequence[str]) -> Refusal:
+        advice = suggestion(name, names) if names else "None is loaded."
+        return Refusal(404, f"There is no model {name[:128]!r}. {advice}")
+
+
+def versions_in(path: Path) -> dict[str, Path]:
+    """The versions of a model: folders with numbers, or the one that the folder itself is."""
+    if is_network(path):
+        return {"1": path}
+    if not path.is_dir():
+        return {}
+    numbered = [one for one in path.iterdir() if re.fullmatch(r"[1-9]\d{0,8}", one.name)]
+    return {one.name: one for one in numbered if is_network(one) and not one.is_symlink()}
+
+
+def is_network(path: Path) -> bool:
+    """Whether this is the folder of a saved network, or of a model that holds one."""
+    return any((path / inner / "network.json").is_file() for inner in ("", "network"))
+
+
+def _highest(versions: Versions) -> str:
+    return max(versions, key=int)

@@ -1,0 +1,148 @@
+"""serve: models behind a port, until a signal says that it is enough."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from farandole.arguments import check_integer
+from farandole.errors import InputError
+from farandole.serving.app import App, Limits, app
+from farandole.serving.model_files import read_signature
+from farandole.serving.server import Tls, address_of, listen, make_server
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What is served, where, and in which bounds; it travels to workers as JSON."""
+
+    models: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 8080
+    workers: int = 1
+    token: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    max_batch: int = 64
+    max_delay: float = 0.0
+    max_queue: int = 1024
+    max_body: int = 64 << 20
+    timeout: float = 30.0
+    slow: float = 10.0
+    drain: float = 30.0
+    """Seconds that requests have to be finished after SIGTERM."""
+    allow_load: bool = False
+    allow_pickle: bool = False
+    access_log: str | None = None
+    signature: str | None = None
+    """The file that says what networks take that don't say so themselves."""
+
+    def check(self) -> None:
+        """Raise if an option can't be meant."""
+        for name in ("workers", "max_batch", "max_queue", "max_body"):
+            check_integer(name, getattr(self, name))
+        check_integer("port", self.port, least=0, most=65535)
+        for name in ("timeout", "slow", "drain"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be positive seconds.")
+        if not 0 <= self.max_delay < self.timeout:
+            raise InputError("max_delay must be shorter than timeout, and not negative.")
+        if self.tls_key and not self.tls_cert:
+            raise InputError("tls_key is for a tls_cert.")
+        if not self.models:
+            raise InputError("There is no model to serve: give the folder of a saved network.")
+
+    @property
+    def tls(self) -> Tls | None:
+        """The certificate, if there is one."""
+        return Tls(certificate=self.tls_cert, key=self.tls_key) if self.tls_cert else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether other machines can ask without a token."""
+        return self.host not in LOOPBACK and self.token is None
+
+    def app(self) -> App:
+        """The application, its models not loaded yet."""
+        return app(
+            *self.models,
+            labels=self.labels,
+            token=self.token,
+            max_batch=self.max_batch,
+            max_delay=self.max_delay,
+            max_queue=self.max_queue,
+            limits=Limits(max_body=self.max_body, timeout=self.timeout, slow=self.slow),
+            allow_load=self.allow_load,
+            allow_pickle=self.allow_pickle,
+            access_log=self.access_log,
+            signature=read_signature(self.signature) if self.signature else None,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> Serving:
+        """The inverse of `to_json`."""
+        lists = {name: tuple(given[name]) for name in ("models", "labels")}
+        return cls(**{**given, **lists})
+
+
+def serve(serving: Serving, say: Callable[[str], None] = print) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests that have begun are answered.
+
+    Args:
+        serving: what, where, how.
+        say: gets one line, when requests can come.
+    """
+    serving.check()
+    if serving.workers > 1:
+        from farandole.serving.supervisor import supervise
+
+        supervise(serving, say)
+        return
+    served = serving.app()
+    tls = serving.tls
+    if tls is not None:
+        tls.context()
+    server = make_server(served, tls, serving.drain)
+    with listen(serving.host, serving.port) as listener:
+        served.repository.load_all()
+        served.is_ready = True
+        say(told(serving, address_of(listener, tls), list(served.repository.served)))
+        run_server(server, listener)
+
+
+def run_server(server: Any, listener: Any) -> None:
+    """Run until a signal, which uvicorn raises again after its orderly end: here it is heard."""
+    before = {one: signal.signal(one, _nothing) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server.run(sockets=[listener])
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _nothing(*_: object) -> None:
+    """The signal was heard already."""
+
+
+def told(serving: Serving, address: str, models: list[str]) -> str:
+    """What is said at the start."""
+    warning = ", to everybody who can reach it: there is no token" if serving.is_open else ""
+    return f"Serving {', '.join(models)} at {address}{warning}"
+
+
+def limit_threads(workers: int) -> None:
+    """Share the cores: threads of several workers in each other's way are slower than few."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    torch.set_num_threads(max(1, (cores or 1) // workers))

@@ -1,0 +1,170 @@
+"""Supervisor: several workers behind one port. One that dies is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole.errors import InputError, LaunchError
+from farandole.serving.control import Channel
+from farandole.serving.json_text import check_installed
+from farandole.serving.serve import Serving, told
+from farandole.serving.server import address_of, listen
+
+log = logging.getLogger("farandole.serving")
+PAUSE = 1.0
+"""Seconds before a worker that died soon after its start is replaced."""
+
+
+def supervise(serving: Serving, say: Callable[[str], None]) -> None:
+    """Serve with several workers until SIGTERM or Ctrl-C."""
+    check_installed()
+    if serving.tls is not None:
+        serving.tls.context()
+    with listen(serving.host, serving.port) as listener:
+        asyncio.run(Supervisor(serving, listener, say).run())
+
+
+@dataclass(eq=False)
+class _Member:
+    """One worker process, as long as it lives."""
+
+    number: int
+    process: asyncio.subprocess.Process
+    channel: Channel
+    ready: bool = False
+    tasks: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
+
+
+class Supervisor:
+    """Starts workers, replaces those that die, and carries what concerns all of them."""
+
+    def __init__(
+        self, serving: Serving, listener: socket.socket, say: Callable[[str], None]
+    ) -> None:
+        self._serving = serving
+        self._listener = listener
+        self._say = say
+        self._members: dict[int, _Member] = {}
+        self._unloaded: set[str] = set()
+        self._stopping = asyncio.Event()
+        self._failure = ""
+        self._told = False
+        self._tasks = 0
+        self._changes = asyncio.Lock()
+        self._carried: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until a signal comes, or until the first worker can't load its models."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        keepers = [asyncio.create_task(self._keep(n)) for n in range(self._serving.workers)]
+        await self._stopping.wait()
+        await asyncio.gather(*keepers)
+        if self._failure:
+            raise InputError(self._failure)
+
+    async def _keep(self, number: int) -> None:
+        """A worker in this place, always."""
+        while not self._stopping.is_set():
+            member = await self._start(number)
+            following = asyncio.create_task(self._follow(member))
+            stopping = asyncio.create_task(self._stopping.wait())
+            gone = asyncio.create_task(member.process.wait())
+            await asyncio.wait((gone, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if self._stopping.is_set():
+                await self._end(member, gone)
+            stopping.cancel()
+            await following
+            member.channel.close()
+            self._members.pop(number, None)
+            for future in member.tasks.values():
+                future.cancel()
+            if not self._stopping.is_set():
+                log.warning("worker %d ended (%s); another one starts", number, gone.result())
+                if not member.ready:
+                    await asyncio.sleep(PAUSE)
+
+    async def _start(self, number: int) -> _Member:
+        ours, theirs = socket.socketpair()
+        descriptors = (self._listener.fileno(), theirs.fileno())
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "farandole.serving.worker",
+                *map(str, descriptors), str(number),
+                pass_fds=descriptors, stdin=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as error:
+            raise LaunchError(f"A worker can't be started: {error}") from error
+        theirs.close()
+        channel = await Channel.of(ours)
+        member = _Member(number, process, channel)
+        channel.send(kind="start", serving=self._serving.to_json(), unloaded=sorted(self._unloaded))
+        return member
+
+    async def _end(self, member: _Member, gone: asyncio.Task[int]) -> None:
+        """Let it finish its requests; what takes longer than allowed is ended."""
+        if member.process.returncode is None:
+            member.process.terminate()
+        await asyncio.wait((gone,), timeout=self._serving.drain + 5)
+        if member.process.returncode is None:
+            member.process.kill()
+            await gone
+
+    async def _follow(self, member: _Member) -> None:
+        """All that a worker says, until it has gone."""
+        while (message := await member.channel.receive()) is not None:
+            match message["kind"]:
+                case "ready":
+                    self._ready(member, message["models"])
+                case "failed":
+                    if not self._told:
+                        self._failure = self._failure or message["error"]
+                        self._stopping.set()
+                    log.error("worker %d can't start: %s", member.number, message["error"])
+                case "everywhere":
+                    task = asyncio.create_task(self._everywhere(member, message))
+                    self._carried.add(task)
+                    task.add_done_callback(self._carried.discard)
+                case "performed":
+                    future = member.tasks.pop(message["task"], None)
+                    if future is not None and not future.done():
+                        future.set_result(message["answer"])
+
+    def _ready(self, member: _Member, models: list[str]) -> None:
+        member.ready = True
+        self._members[member.number] = member
+        if len(self._members) == self._serving.workers and not self._told:
+            self._told = True
+            self._say(told(self._serving, address_of(self._listener, self._serving.tls), models))
+
+    async def _everywhere(self, asking: _Member, message: dict[str, Any]) -> None:
+        """Have all workers do something, and give their answers to the one that asked."""
+        action, name = message["action"], message["name"]
+        if action == "metrics":
+            answers = await self._all(action, name)
+        else:
+            async with self._changes:
+                answers = await self._all(action, name)
+                if all(one["status"] == 200 for one in answers):
+                    change = self._unloaded.discard if action == "load" else self._unloaded.add
+                    change(name)
+        asking.channel.send(kind="answers", call=message["call"], answers=answers)
+
+    async def _all(self, action: str, name: str) -> list[dict[str, Any]]:
+        futures = []
+        for member in list(self._members.values()):
+            self._tasks += 1
+            future = asyncio.get_running_loop().create_future()
+            member.tasks[self._tasks] = future
+            member.channel.send(kind="perform", task=self._tasks, action=action, name=name)
+            futures.append(future)
+        found = await asyncio.gather(*futures, return_exceptions=True)
+        return [one for one in found if isinstance(one, dict)]  # not of those that died

@@ -1,0 +1,54 @@
+"""The first answers of a model, which nobody waits for; they tell how long a batch takes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from farandole.artifact import zero_column
+from farandole.data import RaggedArray
+from farandole.errors import InputError
+from farandole.serving.batching import MOST_INLINE
+from farandole.serving.model import Model, Rows
+
+_TIMES = 5
+
+
+def warm_up(model: Model, max_batch: int) -> bool:
+    """Try rows of zeros, as many as a batch has; say whether that is too quick for a thread."""
+    try:
+        _seconds(model, 1)
+        seconds = min(_seconds(model, max_batch) for _ in range(_TIMES))
+    except Exception as error:
+        raise InputError(
+            f"Model {model.name!r}, version {model.version}, can't be served: on rows of zeros it "
+            f"raises {type(error).__name__}: {str(error)[:200]}"
+        ) from error
+    return seconds < MOST_INLINE
+
+
+def _seconds(model: Model, rows: int) -> float:
+    """Of this thread's work, not of the clock: a busy machine must not make a network look slow."""
+    columns = zero_columns(model, rows)
+    start = time.thread_time()
+    found = model.answer(columns)
+    for spec in model.outputs.values():
+        spec.take(found)
+    return time.thread_time() - start
+
+
+def zero_columns(model: Model, rows: int) -> list[Rows]:
+    """Rows of zeros as a request would bring them."""
+    about = model.signature
+    return [
+        _as_numpy(zero_column(shape, dtype, rows))
+        for shape, dtype in zip(about.shapes, about.dtypes, strict=True)
+    ]
+
+
+def _as_numpy(column: Any) -> Rows:
+    if isinstance(column, torch.Tensor):
+        return column.numpy()
+    return RaggedArray(column.values.numpy(), column.sizes.numpy())

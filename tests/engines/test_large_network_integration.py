@@ -1,0 +1,47 @@
+"""Networks larger than what the JVM of a Spark driver has room for, with Spark's own defaults."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.exhaustive, pytest.mark.timeout(420)]
+
+SCRIPT = """
+import sys
+import numpy as np, torch
+from pyspark.sql import SparkSession
+from torch import nn
+import farandole
+
+builder = SparkSession.builder.config("spark.ui.enabled", "false")
+builder = builder.remote("local[2]") if sys.argv[1] == "connect" else builder.master("local[2]")
+session = builder.getOrCreate()
+torch.manual_seed(0)
+network = nn.Sequential(nn.Embedding(1_200_000, 64), nn.Linear(64, 2))  # 307 MB
+city, label = np.arange(64), np.arange(64) % 2
+frame = session.createDataFrame([(int(a), int(b)) for a, b in zip(city, label)], ["city", "label"])
+result = farandole.train(network, frame, optimizer="sgd", learning_rate=0.5, epochs=1,
+                         batch_size=64, num_workers=2, encrypt=sys.argv[1] == "connect",
+                         progress=False)
+nn.functional.cross_entropy(network(torch.from_numpy(city)), torch.from_numpy(label)).backward()
+torch.optim.SGD(network.parameters(), 0.5).step()
+for name, tensor in network.state_dict().items():
+    torch.testing.assert_close(result.network.state_dict()[name], tensor)
+assert session.range(3).count() == 3  # the session is alive
+print("the same as plain torch")
+"""
+
+
+@pytest.mark.parametrize("kind", ["classic", pytest.param("connect", marks=pytest.mark.connect)])
+def test_weights_of_300_megabytes_come_home_with_default_memory(kind: str) -> None:
+    command = [sys.executable, "-c", SCRIPT, kind]
+    environ = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=400, check=False, env=environ
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "the same as plain torch" in done.stdout

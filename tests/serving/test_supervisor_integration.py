@@ -1,0 +1,95 @@
+"""Several workers behind one port: they share models, and one that dies is replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.serving.conftest import Server, post, start_server, stop_server
+
+from farandole.commands import main
+
+pytestmark = pytest.mark.integration
+
+ROW = json.dumps(
+    {"inputs": [{"name": "ids", "shape": [1, 3], "datatype": "INT64", "data": [1, 2, 3]}]}
+).encode()
+CLOSE = "Connection: close"
+PATIENCE = 60
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def infer(server: Server) -> tuple[int, bytes]:
+    return server.send(post("/v2/models/words/infer", ROW, CLOSE))
+
+
+def workers(server: Server) -> list[int]:
+    return [one.pid for one in psutil.Process(server.process.pid).children()]
+
+
+def counted(server: Server) -> set[str]:
+    """The workers that the metrics tell of."""
+    _, text = server.send(b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    return {part.partition('"')[0] for part in text.decode().split('worker="')[1:]}
+
+
+def test_workers_answer_load_die_and_end(models: Path, tmp_path: Path) -> None:
+    server = start_server(tmp_path, str(models / "words"), "--workers", "2", "--allow-load")
+    try:
+        status, answer = infer(server)
+        assert status == 200
+        assert counted(server) == {"0", "1"}
+
+        unload, load = (f"/v2/repository/models/words/{word}" for word in ("unload", "load"))
+        assert server.send(post(unload, b"", CLOSE))[0] == 200
+        assert {infer(server)[0] for _ in range(20)} == {404}  # in both of them
+        assert server.send(post(load, b"", CLOSE))[0] == 200
+        assert {infer(server) for _ in range(20)} == {(200, answer)}
+
+        before = workers(server)
+        os.kill(before[0], signal.SIGKILL)
+        until(lambda: infer(server)[0] == 200)
+        until(lambda: len(workers(server)) == 2 and workers(server) != before)
+        until(lambda: counted(server) == {"0", "1"})
+        assert {infer(server) for _ in range(20)} == {(200, answer)}
+
+        ends: list[int] = []
+        stop = threading.Thread(target=lambda: ends.append(stop_server(server)))
+        with server.connect() as begun:  # a request that has begun is answered
+            begun.sendall(post("/v2/models/words/infer", ROW, CLOSE)[:-5])
+            until(lambda: psutil.Process(server.process.pid).is_running())
+            time.sleep(0.3)
+            stop.start()
+            time.sleep(0.3)
+            begun.sendall(post("/v2/models/words/infer", ROW, CLOSE)[-5:])
+            begun.settimeout(20)
+            assert begun.recv(65536).startswith(b"HTTP/1.1 200")
+        stop.join()
+        assert ends == [0]
+    finally:
+        server.process.kill()
+
+
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.exhaustive)])
+def test_a_model_that_cannot_be_served_is_said(
+    workers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "network.json").write_text("{}")
+    assert main(["serve", str(tmp_path / "broken"), "--workers", workers, "--port", "0"]) in (1, 2)
+    assert "is damaged" in capsys.readouterr().err
+    assert main(["serve", str(tmp_path / "none")]) == 2
+    assert main(["serve"]) == 2
