@@ -48,7 +48,7 @@ class Server:
 
 
 def read_reply(connection: socket.socket) -> tuple[int, bytes]:
-    """One reply: status, and body."""
+    """One reply: status, and body. A reply that breaks off has status 0, as one that never came."""
     head = b""
     while b"\r\n\r\n" not in head:
         part = connection.recv(65536)
@@ -59,7 +59,8 @@ def read_reply(connection: socket.socket) -> tuple[int, bytes]:
     length = re.search(rb"content-length: (\d+)", head)
     while length and len(body) < int(length[1]) and (part := connection.recv(65536)):
         body += part
-    return (int(head.split()[1]) if head else 0), body
+    whole = head and length and len(body) == int(length[1])
+    return (int(head.split()[1]) if whole else 0), body
 
 
 def post(path: str, body: bytes, *headers: str) -> bytes:
