@@ -129,7 +129,7 @@ class Signature:
         [[1.0, 3.0], [2.0, 4.0]]
         """
         floating: torch.dtype = getattr(torch, self.floating)
-        cast = [c.to(floating) if self.floated or c.is_floating_point() else c for c in columns]
+        cast = [self._cast(column, floating) for column in columns]
         if self.by_name:
             return [dict(zip(self.features, cast, strict=True))]
         if self.places:
@@ -141,6 +141,11 @@ class Signature:
         widths = [math.prod(column.shape[1:]) for column in plain]
         flat = [c.reshape(len(c), width) for c, width in zip(plain, widths, strict=True)]
         return [torch.cat(flat, dim=1)]
+
+    def _cast(self, column: torch.Tensor | Ragged, floating: torch.dtype) -> torch.Tensor | Ragged:
+        if isinstance(column, torch.Tensor) and column.dtype == floating:
+            return column
+        return column.to(floating) if self.floated or column.is_floating_point() else column
 
     def example(
         self, rows: int = 2, sizes: Mapping[str, Sequence[Sequence[int]]] | None = None

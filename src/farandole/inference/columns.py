@@ -29,6 +29,9 @@ from farandole.ragged import Ragged
 Array = np.ndarray[Any, Any]
 Rows = Array | RaggedArray
 
+_SMALL = 1 << 15
+"""Bytes that are copied in less time than it takes to say that they may be read in place."""
+
 
 class InputColumns:
     """What a network takes: NumPy's or Arrow's columns in, its arguments out.
@@ -73,7 +76,10 @@ class InputColumns:
         self, arrays: Sequence[Rows], device: str, *, copies: bool = True
     ) -> list[torch.Tensor | Ragged]:
         """The same as the arguments of `forward`: if that may write to them, of `copies`."""
-        return self.signature.arguments([_argument(array, copies).to(device) for array in arrays])
+        tensors = [_argument(array, copies) for array in arrays]
+        if device != "cpu":
+            tensors = [tensor.to(device) for tensor in tensors]
+        return self.signature.arguments(tensors)
 
     def _checked(self, name: str, column: Any, shape: Shape, dtype: str) -> Rows:
         fixed = tuple(size for size in shape if size is not None)
@@ -136,9 +142,11 @@ def _argument(rows: Rows, copies: bool) -> torch.Tensor | Ragged:
 
 def _tensor(array: Array, copies: bool) -> torch.Tensor:
     """The array as a tensor. Arrow's memory is for reading, which a tensor has no word for."""
-    if copies or min(array.strides, default=0) < 0:  # torch knows no negative ones
+    if array.flags.writeable and not copies and min(array.strides, default=0) >= 0:
+        return torch.from_numpy(array)
+    if copies or array.nbytes <= _SMALL or min(array.strides) < 0:  # torch knows no negative ones
         return torch.from_numpy(array.copy())
-    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Alias(array)))
+    return torch.from_numpy(np.asarray(_Alias(array)))
 
 
 class _Alias:

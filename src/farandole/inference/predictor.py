@@ -161,7 +161,9 @@ class Predictor:
             else:
                 with supported(self._precision):
                     output = self.network(*arguments)
-        found = [chosen_output(output, part).to("cpu") for part in parts]
+        found = [chosen_output(output, part) for part in parts]
+        if self._device != "cpu":
+            found = [one.to("cpu") for one in found]
         rows = len(arrays[0])
         for one in found:
             if (isinstance(one, torch.Tensor) and one.dim() == 0) or len(one) != rows:

@@ -165,12 +165,13 @@ async def _send(send: Send, request: Request, reply: Reply, identity: bytes) -> 
     body, encoding = packed(reply.body, request.headers)
     headers = [
         (b"content-type", reply.content_type.encode()),
-        (b"content-length", str(len(body)).encode()),
+        (b"content-length", b"%d" % len(body)),
         (b"x-request-id", identity),
     ]
     if encoding is not None:
         headers.append((b"content-encoding", encoding))
-    headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
+    for name, value in reply.headers.items():
+        headers.append((name.encode(), value.encode()))
     try:
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})

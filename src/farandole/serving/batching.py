@@ -15,7 +15,7 @@ import numpy as np
 from farandole.data import RaggedArray
 from farandole.errors import InputError
 from farandole.inference import Prediction
-from farandole.serving.answers import Answers
+from farandole.serving.answers import Answers, lengths_of
 from farandole.serving.metrics import ModelMetrics
 from farandole.serving.model import Model, Rows
 from farandole.serving.refusal import Refusal, malformed, overloaded
@@ -168,11 +168,11 @@ def _worked_out(model: Model, batch: list[_Entry]) -> list[Answers | Exception]:
 
 def _shared(model: Model, batch: list[_Entry], found: Prediction) -> list[Answers | Exception]:
     wanted = {name for entry in batch for name in entry.names}
-    values = {name: model.spec(name).take(found) for name in wanted}
+    values = {name: (model.spec(name).take(found), lengths_of(found, name)) for name in wanted}
     answers: list[Answers | Exception] = []
     start = 0
     for entry in batch:
-        answers.append(Answers(found, values, start, start + entry.rows))
+        answers.append(Answers(values, start, start + entry.rows))
         start += entry.rows
     return answers
 

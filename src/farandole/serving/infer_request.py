@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from farandole.serving.tensor_json import tensor_from_json
 MOST_AXES = 16
 MOST_VALUES = 1 << 40
 MOST_TENSORS = 10_000
-_SHORT = 1024
 
 
 @dataclass(slots=True)
@@ -80,8 +78,7 @@ def read_infer_request(body: bytes, header_length: int | None) -> InferRequest:
         )
     else:
         header, binary = body[:header_length], memoryview(body)[header_length:]
-    short = header_length is not None and len(header) <= _SHORT
-    said = _planned(header) if short else _plan(header)
+    said = _plan(header)
     return InferRequest(
         said.id, _inputs(said.inputs, binary), said.outputs, said.binary, said.seconds
     )
@@ -105,10 +102,6 @@ def _plan(header: bytes) -> _Plan:
         wants_binary,
         _seconds(parameters.get("timeout")),
     )
-
-
-_planned = lru_cache(maxsize=256)(_plan)
-"""Of requests whose tensors come as bytes, the JSON is mostly the same again."""
 
 
 def _inputs(described: dict[str, _Input], binary: memoryview) -> dict[str, Tensor]:

@@ -46,6 +46,8 @@ class Model:
         self.signature: Signature = predictor.signature
         self.engine = "torch"
         self.labels = tuple(labels)
+        self.layouts: dict[bytes, Any] = {}
+        """What beginnings of binary requests mean to it (see `asked`)."""
         self.inputs = input_specs(self.signature)
         self.outputs = {spec.name: spec for spec in output_specs(self.signature, self.labels)}
         if labels and "label" not in self.outputs:

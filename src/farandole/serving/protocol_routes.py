@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from farandole import __version__
 from farandole.serving.answers import Answers
+from farandole.serving.asked import read_asked
 from farandole.serving.batching import Batcher
 from farandole.serving.http_body import ClientGone, read_body
-from farandole.serving.infer_request import InferRequest, read_infer_request
 from farandole.serving.infer_response import write_infer_response
 from farandole.serving.json_text import write_json
 from farandole.serving.metrics import CONTENT_TYPE, prometheus_text
@@ -28,14 +29,14 @@ async def infer(app: App, request: Request, name: str, version: str | None) -> R
     batcher = app.repository.find(name, version)
     request.metrics = batcher.metrics
     body = await read_body(request.receive, request.headers, app.limits.max_body, app.limits.slow)
-    asked = read_infer_request(body, _header_length(request))
     model = batcher.model
-    columns = model.columns(asked.inputs)
-    wanted = _wanted(batcher, asked)
+    asked = read_asked(model, body, _header_length(request))
     seconds = min(asked.seconds or app.limits.timeout, app.limits.timeout)
-    found = await answers(batcher, request, columns, [name for name, _ in wanted], seconds)
+    names = [name for name, _ in asked.wanted]
+    found = await answers(batcher, request, asked.columns, names, seconds)
     outputs = [
-        (name, model.outputs[name].datatype, found.tensor(name), binary) for name, binary in wanted
+        (name, model.outputs[name].datatype, found.tensor(name), binary)
+        for name, binary in asked.wanted
     ]
     text, length = write_infer_response(model.name, model.version, asked.id, outputs)
     if length is None:
@@ -45,7 +46,7 @@ async def infer(app: App, request: Request, name: str, version: str | None) -> R
 
 
 async def answers(
-    batcher: Batcher, request: Request, columns: list[Rows], names: list[str], seconds: float
+    batcher: Batcher, request: Request, columns: Sequence[Rows], names: list[str], seconds: float
 ) -> Answers:
     """What the batcher says, unless the sender goes away or the time is over."""
     future = batcher.submit(columns, names, seconds)
@@ -62,14 +63,6 @@ async def answers(
         raise overloaded(f"There was no answer within {seconds:g} s.")
     finally:
         gone.cancel()
-
-
-def _wanted(batcher: Batcher, asked: InferRequest) -> list[tuple[str, bool]]:
-    if asked.outputs is None:
-        return [(name, asked.binary) for name in batcher.model.outputs]
-    for name in asked.outputs:
-        batcher.model.spec(name)
-    return list(asked.outputs.items())
 
 
 def _header_length(request: Request) -> int | None:

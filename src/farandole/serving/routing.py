@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from farandole.serving import page_routes, protocol_routes, row_routes
@@ -33,6 +34,7 @@ OF_MODEL: dict[str, tuple[str, Any]] = {
 }
 
 
+@lru_cache(maxsize=1024)
 def find_route(method: str, path: str) -> Handler:
     """The function for a request; 404 or 405 if there is none.
 

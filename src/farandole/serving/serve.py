@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -118,6 +119,7 @@ def serve(serving: Serving, say: Callable[[str], None] = print) -> None:
     with listen(serving.host, serving.port) as listener:
         served.repository.load_all()
         served.is_ready = True
+        spare_collections()
         say(told(serving, address_of(listener, tls), list(served.repository.served)))
         run_server(server, listener)
 
@@ -140,6 +142,15 @@ def told(serving: Serving, address: str, models: list[str]) -> str:
     """What is said at the start."""
     warning = ", to everybody who can reach it: there is no token" if serving.is_open else ""
     return f"Serving {', '.join(models)} at {address}{warning}"
+
+
+def spare_collections() -> None:
+    """Let the garbage collector pass over all that is loaded by now.
+
+    A walk over the objects of torch and the models takes longer than an answer may.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def limit_threads(workers: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from farandole.serving.app import App
 from farandole.serving.control import Channel
-from farandole.serving.serve import Serving, limit_threads
+from farandole.serving.serve import Serving, limit_threads, spare_collections
 from farandole.serving.server import make_server
 
 
@@ -46,6 +46,7 @@ class Worker:
             await asyncio.sleep(0.2)
             return 1
         app.is_ready = True
+        spare_collections()
         app.everywhere = self._everywhere
         listening = asyncio.create_task(self._listen(app, server))
         self._channel.send(kind="ready", models=list(app.repository.served))
