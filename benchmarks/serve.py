@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/serve.py [--quick] [--seconds 4] [--without litserve,ray]
 
 Ours with JSON and with binary tensors, against the bare floor (the same HTTP stack answering a
-constant), LitServe and Ray Serve (each installed into an environment of its own, if pip can). The
+constant), LitServe, MLServer and Ray Serve (each in an environment of its own, if pip can). The
 load comes from another process, by the clock: a request's time counts from when it was due. All
 servers are single processes, but for what they start themselves.
 """
@@ -33,7 +33,13 @@ from torch import nn
 import farandole
 
 SUPPORT = Path(__file__).parent / "support"
-PEERS = {"litserve": "litserve==0.2.19", "ray": "ray[serve]==2.60.0"}
+PEERS = {
+    "litserve": ("litserve==0.2.19", "peer"),
+    "mlserver": ("mlserver==1.7.1", "JSON"),
+    "ray": ("ray[serve]==2.60.0", "peer"),
+}
+"""What pip installs, and which request they get: MLServer speaks the protocol, the others don't."""
+OWN_PINS = ("mlserver",)  # needs older packages than ours
 NETWORKS = {"[784, 100, 10]": (784,), "CNN": (1, 28, 28)}
 MOST_MS = 10.0
 LOW = 50  # requests a second, for the time that is added at low load
@@ -166,7 +172,8 @@ def peer_python(name: str) -> Path | None:
         ours = [path for path in sys.path if path.endswith("site-packages")]
         (site / "ours.pth").write_text("\n".join([*ours, str(reporting.ROOT / "src")]))
         constraints = reporting.ROOT / "constraints.txt"
-        command = [python, "-m", "pip", "install", "-q", "-c", constraints, PEERS[name]]
+        pins = [] if name in OWN_PINS else ["-c", constraints]
+        command = [python, "-m", "pip", "install", "-q", *pins, PEERS[name][0]]
         done = subprocess.run(command, capture_output=True, timeout=600, check=False)
         if done.returncode != 0:
             return None
@@ -185,7 +192,8 @@ def contenders(without: list[str]) -> dict[str, tuple[str, list[str]]]:
     }
     for name in PEERS:
         if name not in without and (python := peer_python(name)) is not None:
-            found[PEERS[name]] = ("peer", [str(python), script, name, "PORT", "MODEL"])
+            package, kind = PEERS[name]
+            found[package] = (kind, [str(python), script, name, "PORT", "MODEL"])
     return found
 
 

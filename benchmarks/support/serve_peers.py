@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-KINDS = ("floor", "litserve", "ray")
-
 
 def floor(port: int, folder: str) -> None:
     """uvicorn with our protocol, and nothing to compute."""
@@ -87,6 +85,42 @@ def ray(port: int, folder: str) -> None:
         time.sleep(60)
 
 
+def mlserver(port: int, folder: str) -> None:
+    """MLServer with a runtime of one's own, in one process; it speaks the same protocol as ours."""
+    import asyncio
+
+    import numpy as np
+    from mlserver import MLModel, MLServer, ModelSettings, Settings
+    from mlserver.codecs import NumpyCodec
+    from mlserver.types import InferenceRequest, InferenceResponse
+
+    import farandole
+
+    class Runtime(MLModel):  # type: ignore[misc]
+        async def load(self) -> bool:
+            self.predictor = farandole.load(folder)
+            return True
+
+        async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+            rows = NumpyCodec.decode_input(payload.inputs[0]).astype(np.float32)
+            found = self.predictor.predict_columns([rows]).probability
+            output = NumpyCodec.encode_output("probability", found)
+            return InferenceResponse(model_name=self.name, outputs=[output])
+
+    async def run() -> None:
+        settings = Settings(
+            host="127.0.0.1", http_port=port, grpc_port=port + 1, metrics_port=port + 2,
+            parallel_workers=0, use_structured_logging=False, debug=False,
+        )  # fmt: skip
+        server = MLServer(settings)
+        about = ModelSettings(name="model", implementation=Runtime)
+        await server.start([about])
+
+    asyncio.run(run())
+
+
+KINDS = {"floor": floor, "litserve": litserve, "ray": ray, "mlserver": mlserver}
+
 if __name__ == "__main__":
     kind, port, folder = sys.argv[1:]
-    {"floor": floor, "litserve": litserve, "ray": ray}[kind](int(port), folder)
+    KINDS[kind](int(port), folder)
