@@ -6,9 +6,11 @@ import io
 import json
 import os
 import queue
+import signal
 import socket
 import ssl
 import threading
+import time
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from tests.serving.conftest import Server, start_server, stop_server
+from tests.serving.conftest import Server, post, read_reply, start_server, stop_server
 from tests.serving.test_safety_integration import certificate
 from tests.serving.test_supervisor_integration import until
 
@@ -36,7 +38,11 @@ pytestmark = pytest.mark.integration
 
 SECONDS = 30
 INFER = "/inference.GRPCInferenceService/ModelInfer"
+ROW = json.dumps(
+    {"inputs": [{"name": "ids", "shape": [1, 3], "datatype": "INT64", "data": [1, 2, 3]}]}
+).encode()
 TOKEN = "a-token-of-some-length"
+RIGHT = {"authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +222,7 @@ def test_models_are_loaded_and_unloaded(client: Any) -> None:
     client.load_model("words")
     assert client.is_model_ready("words")
     for name in ("nobody", "../words", "/etc"):
-        refused(lambda name=name: client.load_model(name), "NOT_FOUND")  # type: ignore[misc]
+        refused(lambda name=name: client.load_model(name), "NOT_FOUND")
     refused(lambda: client.load_model("words", config="{}"), "INVALID_ARGUMENT")
     refused(lambda: client.get_model_config("words"), "UNIMPLEMENTED")
 
@@ -276,6 +282,13 @@ def no_timeout() -> Any:
     return found
 
 
+def many_parameters() -> Any:
+    found = message()
+    for number in range(10_000):
+        found.inputs[0].parameters[str(number)].int64_param = number
+    return found
+
+
 HOSTILE = {
     "wrong shape": lambda: message(shape=[16]),
     "fewer values": lambda: message(shape=[2, 16]),
@@ -300,6 +313,7 @@ HOSTILE = {
     "texts, raw": lambda: raw(b"\xff\xff\xff\xff", shape=[1], datatype="BYTES"),
     "twice the same": twice,
     "shared memory": shared_memory,
+    "many parameters": many_parameters,
     "no number of microseconds": no_timeout,
     "an endless name": lambda: message(name="ü" * 50_000),
 }
@@ -403,6 +417,7 @@ def test_token_tls_and_batches_of_both_kinds(models: Path, tmp_path: Path) -> No
         with triton.InferenceServerClient(server.grpc, ssl=True, root_certificates=cert) as client:
             _check_token(client)
             _check_batches(server, client, cert)
+            _check_end(server, client, cert)
     finally:
         assert stop_server(server) == 0
 
@@ -429,12 +444,11 @@ def _check_token(client: Any) -> None:
     wrong = {"authorization": "Bearer guess"}
     for call in (client.get_server_metadata, client.get_model_repository_index):
         refused(call, "UNAUTHENTICATED")
-        refused(lambda call=call: call(headers=wrong), "PERMISSION_DENIED")  # type: ignore[misc]
+        refused(lambda call=call: call(headers=wrong), "PERMISSION_DENIED")
     ids = given("ids", np.array([[1, 2, 3]] * 2), "INT64")
     refused(lambda: client.infer("words", [ids]), "UNAUTHENTICATED")
-    right = {"authorization": f"Bearer {TOKEN}"}
-    assert client.infer("words", [ids], headers=right).as_numpy("prediction").shape == (2,)
-    refused(lambda: client.load_model("words", headers=right), "PERMISSION_DENIED")
+    assert client.infer("words", [ids], headers=RIGHT).as_numpy("prediction").shape == (2,)
+    refused(lambda: client.load_model("words", headers=RIGHT), "PERMISSION_DENIED")
 
     found: queue.Queue[tuple[Any, Any]] = queue.Queue()
     client.start_stream(lambda result, error: found.put((result, error)), headers=wrong)
@@ -442,38 +456,56 @@ def _check_token(client: Any) -> None:
     client.stop_stream()
 
 
+def fetch(server: Server, cert: str, path: str, body: bytes | None = None) -> str:
+    request = urllib.request.Request(f"{server.url}{path}", body, RIGHT)
+    trusting = ssl.create_default_context(cafile=cert)
+    with urllib.request.urlopen(request, context=trusting) as reply:
+        return str(reply.read(), "utf-8")
+
+
+def metric(server: Server, cert: str, name: str) -> float:
+    lines = fetch(server, cert, "/metrics").splitlines()
+    return next(float(one.split()[-1]) for one in lines if one.startswith(f"farandole_{name}{{"))
+
+
 def _check_batches(server: Server, client: Any, cert: str) -> None:
     """One row waits for another, which comes over HTTP; there is no room for two more."""
-    headers = {"authorization": f"Bearer {TOKEN}"}
-    trusting = ssl.create_default_context(cafile=cert)
-
-    def fetch(path: str, body: bytes | None = None) -> bytes:
-        request = urllib.request.Request(f"{server.url}{path}", body, headers)
-        with urllib.request.urlopen(request, context=trusting) as reply:
-            found: bytes = reply.read()
-            return found
-
-    def metric(name: str) -> float:
-        lines = fetch("/metrics").decode().splitlines()
-        return next(
-            float(one.split()[-1]) for one in lines if one.startswith(f"farandole_{name}{{")
-        )
-
-    batches, rows_ = metric("batch_rows_count"), metric("batch_rows_sum")
+    names = ("batch_rows_count", "batch_rows_sum")
+    batches, before = (metric(server, cert, name) for name in names)
     one = given("ids", np.array([[1, 2, 3]]), "INT64")
     two = given("ids", np.array([[1, 2, 3]] * 2), "INT64")
     found: queue.Queue[tuple[Any, Any]] = queue.Queue()
     client.async_infer(
-        "words", [one], lambda result, error: found.put((result, error)), headers=headers
+        "words", [one], lambda result, error: found.put((result, error)), headers=RIGHT
     )
-    until(lambda: metric("queue_rows") == 1)
-    refused(lambda: client.infer("words", [two], headers=headers), "UNAVAILABLE")
-    said = {"name": "ids", "shape": [1, 3], "datatype": "INT64", "data": [1, 2, 3]}
-    fetch("/v2/models/words/infer", json.dumps({"inputs": [said]}).encode())
+    until(lambda: metric(server, cert, "queue_rows") == 1)
+    refused(lambda: client.infer("words", [two], headers=RIGHT), "UNAVAILABLE")
+    fetch(server, cert, "/v2/models/words/infer", ROW)
     result, error = found.get(timeout=SECONDS)
     assert error is None
     assert result.as_numpy("prediction").shape == (1,)
-    assert (metric("batch_rows_count"), metric("batch_rows_sum")) == (batches + 1, rows_ + 2)
+    assert [metric(server, cert, name) for name in names] == [batches + 1, before + 2]
+
+
+def _check_end(server: Server, client: Any, cert: str) -> None:
+    """A call that has begun is answered, together with a request that has begun over HTTP."""
+    trusting = ssl.create_default_context(cafile=cert)
+    one = given("ids", np.array([[1, 2, 3]]), "INT64")
+    request = post("/v2/models/words/infer", ROW, f"Authorization: Bearer {TOKEN}")
+    with trusting.wrap_socket(server.connect(), server_hostname="127.0.0.1") as connection:
+        connection.sendall(request[:-5])
+        found: queue.Queue[tuple[Any, Any]] = queue.Queue()
+        client.async_infer(
+            "words", [one], lambda result, error: found.put((result, error)), headers=RIGHT
+        )
+        until(lambda: metric(server, cert, "queue_rows") == 1)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert found.empty()
+        connection.sendall(request[-5:])
+        assert read_reply(connection)[0] == 200
+        assert found.get(timeout=SECONDS)[1] is None
+    assert server.process.wait(SECONDS) == 0
 
 
 def test_without_grpc_it_says_what_to_install(

@@ -36,6 +36,8 @@ CONTENTS = {
 }
 """Where values of a datatype are, if they don't come as bytes; FP16 always does."""
 
+MOST_PARAMETERS = 100
+
 
 def read_infer_message(message: Any) -> InferRequest:
     """What a ModelInferRequest asks, with the checks that a request over HTTP has.
@@ -76,6 +78,8 @@ def read_infer_message(message: Any) -> InferRequest:
 
 
 def _parameters(owner: Any) -> dict[str, Any]:
+    if len(owner.parameters) > MOST_PARAMETERS:
+        raise malformed(f"There can be {MOST_PARAMETERS} parameters in one place.")
     found = {}
     for name, value in owner.parameters.items():
         field = value.WhichOneof("parameter_choice")
