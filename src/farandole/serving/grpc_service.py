@@ -90,7 +90,7 @@ class GrpcService:
             raise malformed("There is no message, or it is too large.")
         asked = _parsed(name, body)
         if name == INFER:
-            found = await self._infer(request, asked, context.time_remaining())
+            found = await self._infer(request, asked)
         else:
             said = await ROUTES[name](self._app, request, asked)
             found = ParseDict(said, MESSAGES[f"{name}Response"](), ignore_unknown_fields=True)
@@ -132,7 +132,7 @@ class GrpcService:
         async def infer() -> bytes:
             asked = _parsed(INFER, body)
             said.infer_response.id = asked.id
-            found = await self._infer(request, asked, context.time_remaining())
+            found = await self._infer(request, asked)
             found.parameters["triton_final_response"].bool_param = True
             said.infer_response.CopyFrom(found)
             return b""
@@ -143,7 +143,7 @@ class GrpcService:
         packed: bytes = said.SerializeToString()
         return packed
 
-    async def _infer(self, request: Request, asked: Any, left: float | None) -> Any:
+    async def _infer(self, request: Request, asked: Any) -> Any:
         batcher = self._app.repository.find(asked.model_name, asked.model_version or None)
         request.metrics = batcher.metrics
         given, model = read_infer_message(asked), batcher.model
@@ -151,7 +151,9 @@ class GrpcService:
         names = list(model.outputs if given.outputs is None else given.outputs)
         specs = [model.spec(name) for name in names]
         most = self._app.limits.timeout
-        seconds = min(given.seconds or most, most if left is None else left, most)
+        seconds = min(
+            given.seconds or most, most
+        )  # gRPC cancels at the sender's deadline by itself
         found = await _answers(batcher, columns, names, seconds)
         outputs = [(spec.name, spec.datatype, found.tensor(spec.name)) for spec in specs]
         return infer_message(model.name, model.version, given.id, outputs)
