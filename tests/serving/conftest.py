@@ -30,6 +30,8 @@ class Server:
     process: subprocess.Popen[str]
     url: str
     folder: Path
+    grpc: str = ""
+    """Where it serves gRPC, if it does."""
 
     @property
     def host(self) -> str:
@@ -83,7 +85,8 @@ def start_server(folder: Path, *options: str) -> Server:
     line = process.stdout.readline()
     found = re.search(r"https?://\S+:\d+", line)
     assert found, (folder / "stderr.txt").read_text()
-    return Server(process, found[0], folder)
+    also = re.search(r"gRPC at (\S+:\d+)", line)
+    return Server(process, found[0], folder, also[1] if also else "")
 
 
 def stop_server(server: Server) -> int:
@@ -131,7 +134,7 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     """A server with small limits, so that they can be reached; models may be loaded."""
     folder = tmp_path_factory.mktemp("server")
     options = ["--allow-load", "--max-body", "200000", "--slow", "1.5"]
-    options += ["--access-log", str(folder / "access.log")]
+    options += ["--access-log", str(folder / "access.log"), "--grpc-port", "0"]
     found = start_server(folder, str(models), *options)
     yield found
     assert stop_server(found) == 0

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from tests.serving.conftest import Server, post, start_server, stop_server
 
 from farandole.commands import main
 
+triton = pytest.importorskip("tritonclient.grpc", reason="tritonclient is not installed")
 pytestmark = pytest.mark.integration
 
 ROW = json.dumps(
@@ -40,6 +44,21 @@ def workers(server: Server) -> list[int]:
     return [one.pid for one in psutil.Process(server.process.pid).children()]
 
 
+def ids() -> Any:
+    values = np.array([[1, 2, 3]])
+    return triton.InferInput("ids", values.shape, "INT64").set_data_from_numpy(values)
+
+
+def infer_over_grpc(server: Server) -> bool:
+    """By a connection of its own, so that any worker may have it."""
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    with triton.InferenceServerClient(server.grpc, channel_args=own) as client:
+        try:
+            return client.infer("words", [ids()]).as_numpy("prediction").shape == (1,)
+        except triton.InferenceServerException:
+            return False
+
+
 def counted(server: Server) -> set[str]:
     """The workers that the metrics tell of."""
     _, text = server.send(b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
@@ -47,8 +66,11 @@ def counted(server: Server) -> set[str]:
 
 
 def test_workers_answer_load_die_and_end(models: Path, tmp_path: Path) -> None:
-    server = start_server(tmp_path, str(models / "words"), "--workers", "2", "--allow-load")
+    options = ("--workers", "2", "--allow-load", "--grpc-port", "0")
+    server = start_server(tmp_path, str(models / "words"), *options)
+    stream = triton.InferenceServerClient(server.grpc)
     try:
+        assert main(["serve", str(models / "words"), "--grpc-port", server.grpc[-5:]]) == 2  # taken
         status, answer = infer(server)
         assert status == 200
         assert counted(server) == {"0", "1"}
@@ -56,8 +78,10 @@ def test_workers_answer_load_die_and_end(models: Path, tmp_path: Path) -> None:
         unload, load = (f"/v2/repository/models/words/{word}" for word in ("unload", "load"))
         assert server.send(post(unload, b"", CLOSE))[0] == 200
         assert {infer(server)[0] for _ in range(20)} == {404}  # in both of them
+        assert not any(infer_over_grpc(server) for _ in range(10))
         assert server.send(post(load, b"", CLOSE))[0] == 200
         assert {infer(server) for _ in range(20)} == {(200, answer)}
+        assert all(infer_over_grpc(server) for _ in range(10))
 
         before = workers(server)
         os.kill(before[0], signal.SIGKILL)
@@ -65,7 +89,12 @@ def test_workers_answer_load_die_and_end(models: Path, tmp_path: Path) -> None:
         until(lambda: len(workers(server)) == 2 and workers(server) != before)
         until(lambda: counted(server) == {"0", "1"})
         assert {infer(server) for _ in range(20)} == {(200, answer)}
+        assert all(infer_over_grpc(server) for _ in range(10))
 
+        answers: queue.Queue[Any] = queue.Queue()
+        stream.start_stream(lambda result, error: answers.put(error))
+        stream.async_stream_infer("words", [ids()])
+        assert answers.get(timeout=PATIENCE) is None
         ends: list[int] = []
         stop = threading.Thread(target=lambda: ends.append(stop_server(server)))
         with server.connect() as begun:  # a request that has begun is answered
@@ -77,9 +106,12 @@ def test_workers_answer_load_die_and_end(models: Path, tmp_path: Path) -> None:
             begun.sendall(post("/v2/models/words/infer", ROW, CLOSE)[-5:])
             begun.settimeout(20)
             assert begun.recv(65536).startswith(b"HTTP/1.1 200")
+        begin = time.monotonic()
         stop.join()
         assert ends == [0]
+        assert time.monotonic() - begin < 25  # of the 30 s that calls have: streams wait for none
     finally:
+        stream.close()
         server.process.kill()
 
 

@@ -22,6 +22,7 @@ def add_options(parser: CommandParser) -> None:
     add("models", nargs="*", metavar="MODEL_DIR", help="folders or files, or NAME=PATH")
     add("--host", default="127.0.0.1", help="where to listen (127.0.0.1: this machine alone)")
     add("--port", type=whole_number, default=8080, metavar="N", help="8080; 0: any that is free")
+    add("--grpc-port", type=whole_number, metavar="N", help="serve gRPC there as well")
     add("--workers", type=whole_number, default=1, metavar="N", help="processes (1)")
     add("--labels", metavar="FILE", help="names of classes: a line each, or a list in a .json")
     add("--signature", metavar="FILE", help="for bare files: what they take and give (JSON)")
@@ -51,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         signature=options.signature,
         host=options.host,
         port=options.port,
+        grpc_port=options.grpc_port,
         workers=options.workers,
         token=read_token(options.token_file) if options.token_file else None,
         tls_cert=options.tls_cert,

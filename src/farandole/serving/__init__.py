@@ -2,6 +2,7 @@
 
 from farandole.serving.access import read_token
 from farandole.serving.app import App, Limits, app
+from farandole.serving.grpc_server import GrpcServer, add_grpc
 from farandole.serving.serve import Serving, serve
 
-__all__ = ["App", "Limits", "Serving", "app", "read_token", "serve"]
+__all__ = ["App", "GrpcServer", "Limits", "Serving", "add_grpc", "app", "read_token", "serve"]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farandole.artifact import Signature
 from farandole.serving import access
@@ -23,6 +23,9 @@ from farandole.serving.refusal import Refusal
 from farandole.serving.reply import Reply, Request
 from farandole.serving.repository import Repository
 from farandole.serving.routing import find_route
+
+if TYPE_CHECKING:
+    from farandole.serving.grpc_server import GrpcServer
 
 Send = Callable[[Message], Awaitable[None]]
 
@@ -61,8 +64,10 @@ class App:
         self.is_ready = False
         self.everywhere: Callable[[str, str], Awaitable[list[dict[str, Any]]]] = self._here
         """Does something in all workers: `perform` in each of them."""
-        self._token = token
-        self._access_log = access_log
+        self.grpc: GrpcServer | None = None
+        """Serves the same over gRPC, from `start` to `stop`."""
+        self.token = token
+        self.access_log = access_log
         self._numbers = itertools.count(1)
         self._prefix = os.urandom(4).hex()
         self._loading = asyncio.Lock()
@@ -77,7 +82,7 @@ class App:
     async def _answer(self, scope: Message, receive: Receive, send: Send) -> None:
         start = perf_counter()
         request = Request(scope["method"], scope["path"], dict(scope["headers"]), receive)
-        identity = self._identity(request)
+        identity = self.identity(request)
         try:
             reply = await self._reply(request)
         except Refusal as refusal:
@@ -93,19 +98,19 @@ class App:
         seconds = perf_counter() - start
         if request.metrics is not None:
             request.metrics.request(reply.status, seconds)
-        if self._access_log is not None:
-            self._access_log.add(request, reply, seconds, identity)
+        if self.access_log is not None:
+            self.access_log.add(request, reply, seconds, identity)
         if reply.status != 499:
             await _send(send, request, reply, identity)
 
     async def _reply(self, request: Request) -> Reply:
         if request.path not in _HEALTH:
-            access.check_token(self._token, request.headers)
+            access.check_token(self.token, request.headers)
         if request.method == "POST":
             access.check_origin(request.headers)
         return await find_route(request.method, request.path)(self, request)
 
-    def _identity(self, request: Request) -> bytes:
+    def identity(self, request: Request) -> bytes:
         """The sender's own name for its request, or a new one."""
         given = request.headers.get(b"x-request-id")
         if given is not None and _REQUEST_ID.fullmatch(given):
@@ -132,13 +137,17 @@ class App:
         if not self.is_ready:
             await asyncio.to_thread(self.repository.load_all)
             self.is_ready = True
+        if self.grpc is not None:
+            await self.grpc.start()
 
     async def stop(self) -> None:
         """Be no longer ready."""
         self.is_ready = False
+        if self.grpc is not None:
+            await self.grpc.stop()
         self.repository.close()
-        if self._access_log is not None:
-            self._access_log.close()
+        if self.access_log is not None:
+            self.access_log.close()
 
     async def _here(self, action: str, name: str) -> list[dict[str, Any]]:
         return [await self.perform(action, name)]

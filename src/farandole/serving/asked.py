@@ -53,12 +53,12 @@ class Layout:
 def read_asked(model: Model, body: bytes, header_length: int | None) -> Asked:
     """What a request's body asks of a model; its JSON has so many bytes, None: all."""
     if header_length is None:
-        return _read(model, read_infer_request(body, None))
+        return asked_of(model, read_infer_request(body, None))
     header = body[:header_length]
     known: Layout | None = model.layouts.get(header)
     if known is not None and known.size == len(body):
         return known.of(body)
-    asked = _read(model, read_infer_request(body, header_length))
+    asked = asked_of(model, read_infer_request(body, header_length))
     places = _places(body, asked.columns)
     if places is not None and header_length <= LONGEST:
         if len(model.layouts) >= MOST_LAYOUTS:
@@ -67,7 +67,8 @@ def read_asked(model: Model, body: bytes, header_length: int | None) -> Asked:
     return asked
 
 
-def _read(model: Model, request: InferRequest) -> Asked:
+def asked_of(model: Model, request: InferRequest) -> Asked:
+    """What a request asks of this model, checked against what the model takes and gives."""
     columns = model.columns(request.inputs)
     if request.outputs is None:
         wanted = [(name, request.binary) for name in model.outputs]

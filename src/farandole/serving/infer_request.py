@@ -52,7 +52,7 @@ class _Input:
 
 
 @dataclass(slots=True)
-class _Plan:
+class Plan:
     """What the JSON says."""
 
     id: str | None
@@ -78,14 +78,14 @@ def read_infer_request(body: bytes, header_length: int | None) -> InferRequest:
         )
     else:
         header, binary = body[:header_length], memoryview(body)[header_length:]
-    said = _plan(header)
+    said = plan_of(read_json(header))
     return InferRequest(
         said.id, _inputs(said.inputs, binary), said.outputs, said.binary, said.seconds
     )
 
 
-def _plan(header: bytes) -> _Plan:
-    said = read_json(header)
+def plan_of(said: Any) -> Plan:
+    """What a request says, but for its tensors' bytes; checked."""
     if type(said) is not dict:
         raise malformed("The body must be a JSON object.")
     parameters = _object(said, "parameters")
@@ -95,7 +95,7 @@ def _plan(header: bytes) -> _Plan:
     identity = said.get("id")
     if identity is not None and type(identity) is not str:
         raise malformed("The request's 'id' must be a text.")
-    return _Plan(
+    return Plan(
         identity,
         _described_inputs(said.get("inputs")),
         _outputs(said.get("outputs"), wants_binary),
@@ -114,7 +114,7 @@ def _inputs(described: dict[str, _Input], binary: memoryview) -> dict[str, Tenso
             end = start + one.size
             if end > len(binary):
                 raise malformed(f"Input {name!r} has fewer bytes than its binary_data_size says.")
-            data = _from_binary(name, one.datatype, one.shape, binary[start:end])
+            data = tensor_from_bytes(name, one.datatype, one.shape, binary[start:end])
             start = end
         found[name] = Tensor(one.datatype, one.shape, data)
     if start != len(binary):
@@ -156,7 +156,8 @@ def _described(one: Any) -> tuple[str, tuple[int, ...], str]:
     return name, tuple(sizes), datatype
 
 
-def _from_binary(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Any:
+def tensor_from_bytes(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Any:
+    """An array of this shape; of BYTES, a list of all texts."""
     if datatype == BYTES:
         return unpack_bytes(data, math.prod(shape))
     dtype = DATATYPES[datatype]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable
+import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from farandole.arguments import check_integer
 from farandole.errors import InputError
 from farandole.serving.app import App, Limits, app
+from farandole.serving.grpc_server import add_grpc, check_grpc_installed
 from farandole.serving.model_files import read_signature
 from farandole.serving.server import Tls, address_of, listen, make_server
 
@@ -28,6 +31,8 @@ class Serving:
     labels: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     port: int = 8080
+    grpc_port: int | None = None
+    """Where the same is served over gRPC; None: nowhere."""
     workers: int = 1
     token: str | None = None
     tls_cert: str | None = None
@@ -51,6 +56,9 @@ class Serving:
         for name in ("workers", "max_batch", "max_queue", "max_body"):
             check_integer(name, getattr(self, name))
         check_integer("port", self.port, least=0, most=65535)
+        if self.grpc_port is not None:
+            check_integer("grpc_port", self.grpc_port, least=0, most=65535)
+            check_grpc_installed()
         for name in ("timeout", "slow", "drain"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be positive seconds.")
@@ -73,7 +81,7 @@ class Serving:
 
     def app(self) -> App:
         """The application, its models not loaded yet."""
-        return app(
+        found = app(
             *self.models,
             labels=self.labels,
             token=self.token,
@@ -86,6 +94,17 @@ class Serving:
             access_log=self.access_log,
             signature=read_signature(self.signature) if self.signature else None,
         )
+        if self.grpc_port is not None:
+            add_grpc(
+                found,
+                host=self.host,
+                port=self.grpc_port,
+                tls_cert=self.tls_cert,
+                tls_key=self.tls_key,
+                drain=self.drain,
+                shared=self.workers > 1,
+            )
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
@@ -116,32 +135,48 @@ def serve(serving: Serving, say: Callable[[str], None] = print) -> None:
     if tls is not None:
         tls.context()
     server = make_server(served, tls, serving.drain)
+    if serving.grpc_port:
+        listen(serving.host, serving.grpc_port).close()  # a port that is taken is said at once
     with listen(serving.host, serving.port) as listener:
         served.repository.load_all()
         served.is_ready = True
-        spare_collections()
-        say(told(serving, address_of(listener, tls), list(served.repository.served)))
-        run_server(server, listener)
+        run_server(server, listener, lambda: _start(serving, served, listener, say))
 
 
-def run_server(server: Any, listener: Any) -> None:
+async def _start(
+    serving: Serving, served: App, listener: socket.socket, say: Callable[[str], None]
+) -> None:
+    await served.start()
+    spare_collections()
+    grpc = None if served.grpc is None else served.grpc.address
+    models = list(served.repository.served)
+    say(told(serving, address_of(listener, serving.tls), grpc, models))
+
+
+def run_server(server: Any, listener: Any, start: Callable[[], Awaitable[None]]) -> None:
     """Run until a signal, which uvicorn raises again after its orderly end: here it is heard."""
-    before = {one: signal.signal(one, _nothing) for one in (signal.SIGTERM, signal.SIGINT)}
+
+    def heard(*_: object) -> None:
+        server.should_exit = True
+
+    async def run() -> None:
+        await start()
+        await server.serve(sockets=[listener])
+
+    before = {one: signal.signal(one, heard) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
-        server.run(sockets=[listener])
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            runner.run(run())
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
 
 
-def _nothing(*_: object) -> None:
-    """The signal was heard already."""
-
-
-def told(serving: Serving, address: str, models: list[str]) -> str:
+def told(serving: Serving, address: str, grpc: str | None, models: list[str]) -> str:
     """What is said at the start."""
     warning = ", to everybody who can reach it: there is no token" if serving.is_open else ""
-    return f"Serving {', '.join(models)} at {address}{warning}"
+    also = "" if grpc is None else f", gRPC at {grpc}"
+    return f"Serving {', '.join(models)} at {address}{also}{warning}"
 
 
 def spare_collections() -> None:

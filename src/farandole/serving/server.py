@@ -81,7 +81,16 @@ def make_server(app: App, tls: Tls | None, drain: float) -> Any:
     )
     config.load()
     config.ssl = None if tls is None else tls.context()
-    return uvicorn.Server(config)
+
+    class Server(uvicorn.Server):
+        """Ends together with the server for gRPC: both have the same seconds."""
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            if app.grpc is not None:
+                app.grpc.begin_to_stop()
+            await super().shutdown(sockets)
+
+    return Server(config)
 
 
 def address_of(listener: socket.socket, tls: Tls | None) -> str:

@@ -8,11 +8,13 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from farandole.errors import InputError, LaunchError
 from farandole.serving.control import Channel
+from farandole.serving.grpc_server import joined, reserve
 from farandole.serving.json_text import check_installed
 from farandole.serving.serve import Serving, told
 from farandole.serving.server import address_of, listen
@@ -27,7 +29,12 @@ def supervise(serving: Serving, say: Callable[[str], None]) -> None:
     check_installed()
     if serving.tls is not None:
         serving.tls.context()
-    with listen(serving.host, serving.port) as listener:
+    with ExitStack() as sockets:
+        listener = sockets.enter_context(listen(serving.host, serving.port))
+        if serving.grpc_port is not None:
+            listen(serving.host, serving.grpc_port).close()  # those of another server aren't shared
+            kept = sockets.enter_context(reserve(serving.host, serving.grpc_port))
+            serving = replace(serving, grpc_port=kept.getsockname()[1])
         asyncio.run(Supervisor(serving, listener, say).run())
 
 
@@ -143,7 +150,9 @@ class Supervisor:
         self._members[member.number] = member
         if len(self._members) == self._serving.workers and not self._told:
             self._told = True
-            self._say(told(self._serving, address_of(self._listener, self._serving.tls), models))
+            own = self._serving
+            grpc = None if own.grpc_port is None else joined(own.host, own.grpc_port)
+            self._say(told(own, address_of(self._listener, own.tls), grpc, models))
 
     async def _everywhere(self, asking: _Member, message: dict[str, Any]) -> None:
         """Have all workers do something, and give their answers to the one that asked."""

@@ -38,16 +38,17 @@ class Worker:
         serving = Serving.from_json(first["serving"])
         limit_threads(serving.workers)
         app = serving.app()
+        app.everywhere = self._everywhere
         server = make_server(app, serving.tls, serving.drain)
         try:
             await asyncio.to_thread(self._load, app, first["unloaded"])
+            app.is_ready = True
+            await app.start()
         except Exception as error:
             self._channel.send(kind="failed", error=str(error))
             await asyncio.sleep(0.2)
             return 1
-        app.is_ready = True
         spare_collections()
-        app.everywhere = self._everywhere
         listening = asyncio.create_task(self._listen(app, server))
         self._channel.send(kind="ready", models=list(app.repository.served))
         await server.serve(sockets=[listener])
