@@ -37,6 +37,7 @@ PLACES = {
     "inference/packed_predictor.py: _TensorUnpickler": "inside of Spark's query, or by its sha256",
     "parallel/objects.py: gather_objects": "signed by a worker of this run",
     "planning/network.py: _made": "imports what the user has typed at the command line",
+    "serving/mlflow_model.py: _unpickled": "only for who said allow_pickle=True",
     "spark/tuner_io.py: _unpickled": "only inside of allow_pickle()",
     "pretrained/weights.py: _content": "torch.load with weights_only=True",
     "spark/io.py: _trusted": "only inside of allow_pickle()",

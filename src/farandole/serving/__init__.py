@@ -2,6 +2,6 @@
 
 from farandole.serving.access import read_token
 from farandole.serving.app import App, Limits, app
-from farandole.serving.serve import Serving, serve
+from farandole.serving.serve import Serving, log_to_stderr, serve
 
-__all__ = ["App", "Limits", "Serving", "app", "read_token", "serve"]
+__all__ = ["App", "Limits", "Serving", "app", "log_to_stderr", "read_token", "serve"]
