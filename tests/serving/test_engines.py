@@ -51,7 +51,7 @@ def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "WORTH_SECONDS", 0.0)
     order = {"eager": 4.0, "exported": 3.0, "onnx": 1.0}
     monkeypatch.setattr(
-        engines, "measure", lambda models, _: {n: Times(order[n], order[n]) for n in models}
+        engines, "measure", lambda models, *_: {n: Times(order[n], order[n]) for n in models}
     )
 
 
@@ -110,7 +110,7 @@ def test_columns_and_outputs_by_name_stay_what_they_are() -> None:
 def test_a_network_that_is_quick_already_is_not_exported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engines, "measure", lambda models, _: {"eager": Times(0.4e-3, 1.0)})
+    monkeypatch.setattr(engines, "measure", lambda models, *_: {"eager": Times(0.4e-3, 1.0)})
     monkeypatch.setattr(engines, "to_program", lambda *_: pytest.fail("exported"))
     model = model_of(mlp())
     with caplog.at_level(logging.INFO, "farandole.serving.engines"):
@@ -161,11 +161,13 @@ def test_what_has_one_engine_keeps_it() -> None:
 def test_large_networks_are_not_exported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engines, "LARGEST", 100)
     monkeypatch.setattr(engines, "to_program", lambda *_: pytest.fail("exported"))
-    with caplog.at_level(logging.INFO, "farandole.serving.engines"):
-        assert choose_engine(model_of(mlp()), "auto", 4).engine == "eager"
-    assert "too long to export" in caplog.text
+    for bound in ("LARGEST", "MOST_MODULES"):
+        with monkeypatch.context() as bounded, caplog.at_level(logging.INFO):
+            caplog.clear()
+            bounded.setattr(engines, bound, 5)
+            assert choose_engine(model_of(mlp()), "auto", 4).engine == "eager"
+        assert "too long to export" in caplog.text
 
 
 @pytest.mark.usefixtures("untimed")

@@ -24,10 +24,8 @@ from farandole.serving.model_files import ModelFiles
 
 X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
 TENSORS = '[{"type": "tensor", "tensor-spec": {"dtype": "float32", "shape": [-1, 4]}}]'
-LAUGHS = "\n".join(
-    ["a0: &a0 [ha]", *[f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]" for n in range(20)]]
-    + ["flavors: {onnx: {data: *a20}}"]
-)
+_MORE = [f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]" for n in range(20)]
+LAUGHS = "\n".join(["a0: &a0 [ha]", *_MORE, "flavors: {onnx: {data: *a20}}"])
 """A list of 9 to the power of 20 words, once it is written out."""
 CLASSES = Signature(
     features=("x",), shapes=((4,),), dtypes=("float32",), head="softmax", outputs=3

@@ -9,6 +9,7 @@ compiled    torch.compile: half a minute and a C++ compiler, so only for who ask
 from __future__ import annotations
 
 import logging
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,11 +29,11 @@ log = logging.getLogger("farandole.serving.engines")
 
 AUTO, EAGER = "auto", "eager"
 ENGINES = (AUTO, EAGER, "exported", "compiled", "onnx")
-WORTH_SECONDS = 0.5e-3
-"""Of a row, as it was loaded: below that, reading a request takes longer than the network, and
+WORTH_SECONDS = 1e-3
+"""Of a row, as it was loaded: below that, a request costs about as much as the network, and the
 seconds of exporting at every start would not be paid back."""
-LARGEST = 200 << 20
-"""Bytes of weights: above that, exporting takes too long and too much memory for a start."""
+LARGEST, MOST_MODULES = 200 << 20, 300
+"""Bytes of weights, and modules: above that, exporting takes too long for a start."""
 GAIN = 0.15
 _ROUNDS = 15
 _MOST_SECONDS = 1.0
@@ -102,15 +103,15 @@ def choose_engine(model: Model, wanted: str, max_batch: int) -> Model:
 
 def _forced(model: Model, wanted: str, max_batch: int) -> Model:
     """With this engine; only what NaN becomes may differ."""
-    why = _unsuitable(model)
+    why = _only_engine(model)
     if why:
-        raise InputError(f"{why}.")
+        raise InputError(why)
     expected = Expected.of(model, max_batch)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch has some about itself
         found = _Engines(model).make(wanted)
         expected.check(found)
-    _say(found, measure({wanted: found}, expected))
+    _say(found, measure({wanted: found}, expected, fair_clock()))
     return found
 
 
@@ -121,14 +122,14 @@ def _measured(model: Model, max_batch: int) -> Model:
         return model
     try:
         expected = Expected.of(model, max_batch, with_nan=True)
-        times = measure({model.engine: model}, expected)
+        times = measure({model.engine: model}, expected, time.thread_time)
     except Exception:  # what is wrong with it, warming up will say
         return model
     if times[model.engine].one < WORTH_SECONDS:
         _say(model, times)
         return model
     found = {model.engine: model, **_agreeing(model, expected)}
-    times = measure(found, expected)
+    times = measure(found, expected, fair_clock())
     chosen = found[fastest(model.engine, times)]
     _say(chosen, times)
     return chosen
@@ -154,31 +155,51 @@ def _agreeing(model: Model, expected: Expected) -> dict[str, Model]:
     return found
 
 
-def measure(models: Mapping[str, Model], expected: Expected) -> dict[str, Times]:
+def fair_clock() -> Callable[[], float]:
+    """This thread's own clock, as long as it does all of the work; else the one on the wall.
+
+    Waiting for other threads is work to torch, which spins, and none to onnxruntime.
+    """
+    return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+
+
+def measure(
+    models: Mapping[str, Model], expected: Expected, clock: Callable[[], float]
+) -> dict[str, Times]:
     """The least time of several rounds, in each of which every engine has its turn."""
     one: dict[str, list[float]] = {name: [] for name in models}
     full: dict[str, list[float]] = {name: [] for name in models}
     spent = 0.0
     for _ in range(_ROUNDS):
         for name, model in models.items():
-            one[name].append(answer_seconds(model, expected.one_row))
-            full[name].append(answer_seconds(model, expected.full_batch))
+            one[name].append(answer_seconds(model, expected.one_row, clock))
+            full[name].append(answer_seconds(model, expected.full_batch, clock))
             spent += one[name][-1] + full[name][-1]
         if spent > _MOST_SECONDS:
             break
     return {name: Times(min(one[name]), min(full[name])) for name in models}
 
 
-def _unsuitable(model: Model) -> str:
+def _only_engine(model: Model) -> str:
     """Why there is no other engine for a model; empty if there may be."""
     if model.is_ragged:
         return "its rows differ in size"
     if model.engine in ("onnx", "torchscript"):
         return f"its file is {model.engine}"
+    return ""
+
+
+def _unsuitable(model: Model) -> str:
+    """Why no other engine is tried unless it is asked for."""
+    why = _only_engine(model)
+    if why:
+        return why
     network = model.predictor.network
     size = sum(one.nbytes for one in (*network.parameters(), *network.buffers()))
     if size > LARGEST:
         return f"its weights of {size >> 20} MB take too long to export"
+    if sum(1 for _ in network.modules()) > MOST_MODULES:
+        return f"more than {MOST_MODULES} modules take too long to export"
     return ""
 
 

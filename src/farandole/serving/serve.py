@@ -115,6 +115,9 @@ def serve(serving: Serving, say: Callable[[str], None] = print) -> None:
         say: gets one line, when requests can come.
     """
     serving.check()
+    if not serving.from_mlflow:
+        _serve(serving, say)
+        return
     with TemporaryDirectory(prefix="farandole-mlflow-") as folder:
         fetched = tuple(fetch(one, Path(folder)) for one in serving.from_mlflow)
         _serve(replace(serving, models=serving.models + fetched, from_mlflow=()), say)
