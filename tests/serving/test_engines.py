@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from farandole.artifact import Artifact, Head, Signature
+from farandole.artifact import Artifact, Head, Signature, to_program
 from farandole.errors import InputError
 from farandole.inference import Predictor
 from farandole.networks import CNN
@@ -124,8 +124,7 @@ def test_an_engine_that_disagrees_is_dropped(
 ) -> None:
     torch.manual_seed(1)
     other = nn.Sequential(nn.Linear(8, 3)).eval()
-    right = engines.to_program
-    monkeypatch.setattr(engines, "to_program", lambda _, about: right(other, about))
+    monkeypatch.setattr(engines, "to_program", lambda _, about: to_program(other, about))
     with caplog.at_level(logging.INFO, "farandole.serving.engines"):
         assert choose_engine(model_of(mlp()), "auto", 4).engine == "eager"
     for engine in ("exported", "onnx"):
@@ -178,7 +177,7 @@ def test_a_saved_program_is_one_and_may_become_onnx(tmp_path: Path) -> None:
             self.inner = nn.Linear(8, 3)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x) * 2
+            return torch.mul(self.inner(x), 2)
 
     network = Own().eval()
     Artifact(network, ABOUT).save(tmp_path / "net")
