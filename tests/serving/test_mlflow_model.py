@@ -218,12 +218,17 @@ def test_a_run_is_fetched_from_its_store(
     try:
         with mlflow.start_run() as run:
             mlflow.log_artifacts(str(logged / "net"), "flowers")
-        uri = f"runs:/{run.info.run_id}/flowers"
-        name, _, folder = fetch(uri, tmp_path).partition("=")
-        assert name == "flowers"
-        assert Path(folder).is_relative_to(tmp_path)
-        served = ModelFiles().load("flowers", "1", Path(folder))
-        assert served.signature == ModelFiles().load("net", "1", logged / "net").signature
+        client = mlflow.MlflowClient()
+        client.create_registered_model("roses")
+        source = f"{run.info.artifact_uri}/flowers"
+        client.create_model_version("roses", source, run.info.run_id)
+        own = ModelFiles().load("net", "1", logged / "net").signature
+        run_uri = f"runs:/{run.info.run_id}/flowers"
+        for uri, wanted in ((run_uri, "flowers"), ("models:/roses/1", "roses")):
+            name, _, folder = fetch(uri, tmp_path).partition("=")
+            assert name == wanted
+            assert Path(folder).is_relative_to(tmp_path)
+            assert ModelFiles().load(name, "1", Path(folder)).signature == own
         with pytest.raises(InputError, match="MLflow can't give"):
             fetch(f"runs:/{'0' * 32}/flowers", tmp_path)
     finally:
