@@ -227,7 +227,7 @@ def test_the_log_has_a_line_for_each_request_and_no_payload(server: Server) -> N
     deadline, lines = time.monotonic() + 10, []
     while not lines and time.monotonic() < deadline:
         text = (server.folder / "access.log").read_text()
-        lines = [json.loads(line) for line in text.splitlines() if "find-me" in line]
+        lines = [json.loads(line) for line in text.splitlines() if '"find-me"' in line]
         time.sleep(0.05)
     assert {key: lines[0][key] for key in ("method", "path", "status", "request")} == {
         "method": "POST", "path": "/predict", "status": 200, "request": "find-me",

@@ -50,6 +50,7 @@ def test_a_form_is_made_from_the_signature_and_answers(page: Page, models: Path)
     names = farandole.load(models / "flowers").names
     page.wait_for_selector("#form label:nth-of-type(4)")
     assert page.locator("#form label > span").all_text_contents() == list(names)
+    assert page.text_content("#form small") == "versions 1 · farandole_eager"
     row = [5.1, 3.5, 1.4, 0.2]
     for name, value in zip(names, row, strict=True):
         page.fill(f"input[name='{name}']", str(value))

@@ -4,9 +4,10 @@ from farandole.artifact import torchscript
 from farandole.artifact.folder import Artifact, replace_folder, untied_state_dict
 from farandole.artifact.loading import LoadedNetwork, load_network, load_weights
 from farandole.artifact.network_json import filled_network, network_from_json, network_to_json
+from farandole.artifact.onnx_export import to_onnx
 from farandole.artifact.onnx_file import OnnxNetwork
 from farandole.artifact.probing import probe_signature
-from farandole.artifact.program import Program
+from farandole.artifact.program import Program, to_program
 from farandole.artifact.regular_files import open_regular, read_json, read_regular
 from farandole.artifact.saveable import why_unsaveable
 from farandole.artifact.signature import (
@@ -44,6 +45,8 @@ __all__ = [
     "read_tensors",
     "replace_folder",
     "tensor_sizes",
+    "to_onnx",
+    "to_program",
     "torchscript",
     "untied_state_dict",
     "why_unsaveable",

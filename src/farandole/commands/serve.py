@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 
 from farandole.commands.exit_codes import DONE
 from farandole.commands.parser import CommandParser, number, whole_number
@@ -26,6 +25,8 @@ def add_options(parser: CommandParser) -> None:
     add("--workers", type=whole_number, default=1, metavar="N", help="processes (1)")
     add("--labels", metavar="FILE", help="names of classes: a line each, or a list in a .json")
     add("--signature", metavar="FILE", help="for bare files: what they take and give (JSON)")
+    add("--from-mlflow", action="append", default=[], metavar="URI", help="MLflow's, or its folder")
+    add("--engine", default="auto", metavar="NAME", help="auto, eager, exported, compiled or onnx")
     add("--token-file", metavar="FILE", help="holds what requests need to know")
     add("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     add("--tls-key", metavar="FILE", help="its key, if that is in another file")
@@ -43,9 +44,9 @@ def add_options(parser: CommandParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until a signal comes."""
-    from farandole.serving import Serving, read_token, serve
+    from farandole.serving import Serving, log_to_stderr, read_token, serve
 
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+    log_to_stderr()
     serving = Serving(
         models=tuple(options.models),
         labels=tuple(read_labels(options.labels)) if options.labels else (),
@@ -67,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
         access_log=options.access_log,
         allow_load=options.allow_load,
         allow_pickle=options.allow_pickle,
+        engine=options.engine,
+        from_mlflow=tuple(options.from_mlflow),
     )
     serve(serving, say=lambda line: print(line, flush=True))
     return DONE

@@ -85,6 +85,11 @@ class Predictor:
         return None if self._columns is None else self._columns.signature
 
     @property
+    def rows_at_once(self) -> int | None:
+        """How many rows the network gets at once; None before its first rows have told."""
+        return self._batch_size or (self._columns.rows_at_once if self._columns else None)
+
+    @property
     def head(self) -> str:
         """How outputs become classes: as the signature says, or as far as that is known."""
         return self.signature.head if self.signature else self._head or "softmax"

@@ -3,6 +3,16 @@
 from farandole.serving.access import read_token
 from farandole.serving.app import App, Limits, app
 from farandole.serving.grpc_server import GrpcServer, add_grpc
-from farandole.serving.serve import Serving, serve
+from farandole.serving.serve import Serving, log_to_stderr, serve
 
-__all__ = ["App", "GrpcServer", "Limits", "Serving", "add_grpc", "app", "read_token", "serve"]
+__all__ = [
+    "App",
+    "GrpcServer",
+    "Limits",
+    "Serving",
+    "add_grpc",
+    "app",
+    "log_to_stderr",
+    "read_token",
+    "serve",
+]

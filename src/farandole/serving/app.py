@@ -16,6 +16,7 @@ from farandole.artifact import Signature
 from farandole.serving import access
 from farandole.serving.access_log import AccessLog
 from farandole.serving.batching import Batching
+from farandole.serving.engines import AUTO, check_engine
 from farandole.serving.http_body import ClientGone, Message, Receive, packed
 from farandole.serving.json_text import check_installed, write_json
 from farandole.serving.model_files import ModelFiles
@@ -200,6 +201,7 @@ def app(
     allow_pickle: bool = False,
     access_log: str | None = None,
     signature: Signature | None = None,
+    engine: str = AUTO,
 ) -> App:
     """An ASGI application that answers for saved networks.
 
@@ -217,6 +219,8 @@ def app(
         allow_pickle: load pickles and TorchScript: that runs code.
         access_log: the file that gets a line of JSON for each request; "-" for standard output.
         signature: what networks take and give that don't say so themselves.
+        engine: what computes: "eager" (the network as it was loaded), "exported", "compiled" or
+            "onnx"; "auto": the fastest of those that give the same answers.
 
     >>> import tempfile, farandole
     >>> from torch import nn
@@ -228,7 +232,14 @@ def app(
     """
     check_installed()
     batching = Batching(max_batch=max_batch, max_delay=max_delay, max_queue=max_queue)
-    files = ModelFiles(labels=tuple(labels), allow_pickle=allow_pickle, signature=signature)
+    check_engine(engine)
+    files = ModelFiles(
+        labels=tuple(labels),
+        allow_pickle=allow_pickle,
+        signature=signature,
+        engine=engine,
+        max_batch=max_batch,
+    )
     return App(
         Repository([os.fspath(model) for model in models], files.load, batching),
         limits=limits or Limits(),

@@ -33,10 +33,16 @@ class Model:
         version: a whole number, as text.
         predictor: answers for batches; the same that UDFs and files use.
         labels: names of its classes.
+        engine: what computes its answers: see `engines`.
     """
 
     def __init__(
-        self, name: str, version: str, predictor: Predictor, labels: Sequence[str] = ()
+        self,
+        name: str,
+        version: str,
+        predictor: Predictor,
+        labels: Sequence[str] = (),
+        engine: str = "eager",
     ) -> None:
         if predictor.signature is None:
             raise InputError(f"Model {name!r} has no signature, so what it takes isn't known.")
@@ -44,7 +50,7 @@ class Model:
         self.version = version
         self.predictor = predictor
         self.signature: Signature = predictor.signature
-        self.engine = "torch"
+        self.engine = engine
         self.labels = tuple(labels)
         self.layouts: dict[bytes, Any] = {}
         """What beginnings of binary requests mean to it (see `asked`)."""

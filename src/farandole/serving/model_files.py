@@ -1,4 +1,4 @@
-"""What is on disk → a model: a saved folder, or a bare file that is told its signature."""
+"""What is on disk → a model: a saved folder, one of MLflow's, or a bare file with a signature."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from farandole.artifact import Signature, load_network
+from farandole.artifact import LoadedNetwork, Signature, load_network
 from farandole.errors import ArtifactError, InputError
 from farandole.inference import Predictor
+from farandole.serving.engines import EAGER, choose_engine, own_engine
+from farandole.serving.mlflow_model import is_mlflow_model, read_mlflow_model
 from farandole.serving.model import Model
 
 
@@ -40,16 +42,26 @@ class ModelFiles:
     allow_pickle: bool = False
     signature: Signature | None = None
     """Of files that have none."""
+    engine: str = EAGER
+    max_batch: int = 64
 
     def load(self, name: str, version: str, path: Path) -> Model:
         """One version of a model."""
-        network, signature = load_network(path, allow_pickle=self.allow_pickle)
-        if signature is None and self.signature is not None:
-            signature = self.signature
+        network, signature = self._network(path)
         if signature is None:
             raise InputError(
                 f"{str(path)!r} doesn't say what the network takes. Give a signature file: JSON "
                 'such as {"features": ["x"], "shapes": [[4]], "dtypes": ["float32"], '
                 '"head": "softmax", "outputs": 3}.'
             )
-        return Model(name, version, Predictor(network, signature), self.labels)
+        model = Model(
+            name, version, Predictor(network, signature), self.labels, own_engine(network)
+        )
+        return choose_engine(model, self.engine, self.max_batch)
+
+    def _network(self, path: Path) -> LoadedNetwork:
+        """What a saved network says of itself counts most, then what the user says."""
+        if is_mlflow_model(path):
+            return read_mlflow_model(path, self.signature, allow_pickle=self.allow_pickle)
+        network, signature = load_network(path, allow_pickle=self.allow_pickle)
+        return LoadedNetwork(network, signature or self.signature)

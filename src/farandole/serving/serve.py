@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -16,7 +19,9 @@ import torch
 from farandole.arguments import check_integer
 from farandole.errors import InputError
 from farandole.serving.app import App, Limits, app
+from farandole.serving.engines import AUTO, check_engine
 from farandole.serving.grpc_server import add_grpc, check_grpc_installed
+from farandole.serving.mlflow_model import fetch
 from farandole.serving.model_files import read_signature
 from farandole.serving.server import Tls, address_of, listen, make_server
 
@@ -50,6 +55,9 @@ class Serving:
     access_log: str | None = None
     signature: str | None = None
     """The file that says what networks take that don't say so themselves."""
+    engine: str = AUTO
+    from_mlflow: tuple[str, ...] = ()
+    """Folders and URIs of models that MLflow has."""
 
     def check(self) -> None:
         """Raise if an option can't be meant."""
@@ -66,7 +74,8 @@ class Serving:
             raise InputError("max_delay must be shorter than timeout, and not negative.")
         if self.tls_key and not self.tls_cert:
             raise InputError("tls_key is for a tls_cert.")
-        if not self.models:
+        check_engine(self.engine)
+        if not self.models and not self.from_mlflow:
             raise InputError("There is no model to serve: give the folder of a saved network.")
 
     @property
@@ -93,6 +102,7 @@ class Serving:
             allow_pickle=self.allow_pickle,
             access_log=self.access_log,
             signature=read_signature(self.signature) if self.signature else None,
+            engine=self.engine,
         )
         if self.grpc_port is not None:
             add_grpc(
@@ -113,7 +123,7 @@ class Serving:
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> Serving:
         """The inverse of `to_json`."""
-        lists = {name: tuple(given[name]) for name in ("models", "labels")}
+        lists = {name: tuple(given[name]) for name in ("models", "labels", "from_mlflow")}
         return cls(**{**given, **lists})
 
 
@@ -125,6 +135,15 @@ def serve(serving: Serving, say: Callable[[str], None] = print) -> None:
         say: gets one line, when requests can come.
     """
     serving.check()
+    if not serving.from_mlflow:
+        _serve(serving, say)
+        return
+    with TemporaryDirectory(prefix="farandole-mlflow-") as folder:
+        fetched = tuple(fetch(one, Path(folder)) for one in serving.from_mlflow)
+        _serve(replace(serving, models=serving.models + fetched, from_mlflow=()), say)
+
+
+def _serve(serving: Serving, say: Callable[[str], None]) -> None:
     if serving.workers > 1:
         from farandole.serving.supervisor import supervise
 
@@ -186,6 +205,12 @@ def spare_collections() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def log_to_stderr() -> None:
+    """Warnings, and which engine each model has."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("farandole.serving.engines").setLevel(logging.INFO)
 
 
 def limit_threads(workers: int) -> None:

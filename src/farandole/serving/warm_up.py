@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,8 +20,9 @@ _TIMES = 5
 def warm_up(model: Model, max_batch: int) -> bool:
     """Try rows of zeros, as many as a batch has; say whether that is too quick for a thread."""
     try:
-        _seconds(model, 1)
-        seconds = min(_seconds(model, max_batch) for _ in range(_TIMES))
+        answer_seconds(model, zero_columns(model, 1))
+        rows = zero_columns(model, max_batch)
+        seconds = min(answer_seconds(model, rows) for _ in range(_TIMES))
     except Exception as error:
         raise InputError(
             f"Model {model.name!r}, version {model.version}, can't be served: on rows of zeros it "
@@ -29,14 +31,15 @@ def warm_up(model: Model, max_batch: int) -> bool:
     return seconds < MOST_INLINE
 
 
-def _seconds(model: Model, rows: int) -> float:
+def answer_seconds(
+    model: Model, columns: Sequence[Rows], clock: Callable[[], float] = time.thread_time
+) -> float:
     """Of this thread's work, not of the clock: a busy machine must not make a network look slow."""
-    columns = zero_columns(model, rows)
-    start = time.thread_time()
+    start = clock()
     found = model.answer(columns)
     for spec in model.outputs.values():
         spec.take(found)
-    return time.thread_time() - start
+    return clock() - start
 
 
 def zero_columns(model: Model, rows: int) -> list[Rows]:

@@ -7,7 +7,6 @@ machine can read.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -16,7 +15,7 @@ from typing import Any
 
 from farandole.serving.app import App
 from farandole.serving.control import Channel
-from farandole.serving.serve import Serving, limit_threads, spare_collections
+from farandole.serving.serve import Serving, limit_threads, log_to_stderr, spare_collections
 from farandole.serving.server import make_server
 
 
@@ -96,7 +95,7 @@ async def _main(listener: socket.socket, end: socket.socket, number: int) -> int
 
 def main(arguments: list[str]) -> int:
     """Run with the two sockets that were inherited."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+    log_to_stderr()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's
     signal.signal(signal.SIGTERM, lambda *_: None)  # heard by the server, which raises it again
     listener, end = (socket.socket(fileno=int(one)) for one in arguments[:2])

@@ -4,7 +4,8 @@ from farandole.artifact.program.exported import (
     Program,
     check_exportable,
     read_program,
+    to_program,
     write_program,
 )
 
-__all__ = ["Program", "check_exportable", "read_program", "write_program"]
+__all__ = ["Program", "check_exportable", "read_program", "to_program", "write_program"]

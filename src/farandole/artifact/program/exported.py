@@ -41,6 +41,12 @@ def write_program(network: nn.Module, signature: Signature, path: Path) -> None:
     _build(content, str(path))  # what can't be read again is not worth saving
 
 
+def to_program(network: nn.Module, signature: Signature) -> Program:
+    """The network as an exported program, in memory: as it would be if it were saved and loaded."""
+    content = _content(_archive(network, signature), type(network).__name__)
+    return _build(content, type(network).__name__)
+
+
 def check_exportable(network: nn.Module, signature: Signature) -> None:
     """Raise if `write_program` would. It takes no memory for weights, and changes nothing."""
     try:
