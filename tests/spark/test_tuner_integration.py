@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from tests.spark.samples import frame, small_network
 from torch import nn
 
 import farandole
+from farandole.data import first_rows
+from farandole.data.source import stream_source
 from farandole.errors import InputError
 from farandole.spark import TorchEstimator, Tuner, TunerModel
 from farandole.tuning import Choice, Float, Int
@@ -192,6 +195,28 @@ def test_stratified_folds_are_a_partition(rows: DataFrame) -> None:
     assert trained == [120 - len(fold) for fold in held]
     counts = np.array([fold["label"].value_counts().sort_index() for fold in held])
     assert np.ptp(counts, axis=0).max() <= 1
+
+
+def test_folds_without_rows_are_refused_and_first_rows_are_asked_for_once(
+    rows: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match=r"no rows to validate on in fold 2"):
+        Tuner(numFolds=3, foldCol="fold").splits("label").of(rows).__enter__()
+    module: Any = sys.modules["farandole.data.first_rows"]  # behind the function of that name
+    asked, collected = list[Any](), module._collected
+
+    def counted(*given: Any) -> Any:
+        asked.append(given)
+        return collected(*given)
+
+    monkeypatch.setattr(module, "_collected", counted)
+    with Tuner(numFolds=2, foldCol="fold").splits("label").of(rows) as pairs:
+        train = pairs[0][0]
+        found = [first_rows(stream_source(train), ["id", "label"], train) for _ in range(2)]
+    assert len(asked) == 1
+    assert found[0] is not None
+    assert found[0] is found[1]
+    assert set(found[0].batch["id"].to_pylist()) <= set(range(1, 120, 2))
 
 
 REFUSED: list[tuple[str, Callable[[], dict[str, Any]]]] = [

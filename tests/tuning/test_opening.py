@@ -17,9 +17,10 @@ def opened(path: Path, sampler: Any, trials: int | None, space: Any) -> list[Any
     """Tell all trials of a study, new or gone on with; gives the arguments of those that ran."""
     problem = Problem.of(lambda x: x, space, None, None, None, {})
     opening = Opening.of(problem, sampler, "none", trials, None, None, 7)
-    study, done = opening.study("s", str(path), resume=True)
+    study = opening.study("s", str(path), resume=True)
+    done, total = opening.plan(study)
     found = []
-    for _ in range(opening.total(study, done) - done):
+    for _ in range(total - done):
         proposal = SampledTrials(study, space).propose()
         study.tell(proposal.trial, 0.5)
         found.append(proposal.arguments["x"])

@@ -78,10 +78,26 @@ def test_a_fold_that_fails_ends_its_trial() -> None:
     search = make_search(trials=2, folds=3)
     first, second = next_run(search), next_run(search)
     search.finish(RunResult(run=first, error="ValueError: no", traceback="Traceback …"))
-    assert search.study.trials[0].user_attrs["traceback"] == "Traceback …"
     assert search.report(Report(second, 1, 0.5))  # its other folds are told to stop
-    assert not end(search, second, 0.5)
     assert next_run(search).number == 1  # and the one that had not begun never does
+    assert not end(search, second, 0.5)
+    trial = search.study.trials[0]
+    assert (trial.state.name, trial.user_attrs["traceback"]) == ("FAIL", "Traceback …")
+
+
+def test_what_folds_cost_that_end_after_their_trial_was_pruned() -> None:
+    pruner = optuna.pruners.ThresholdPruner(upper=1.0)
+    search = make_search(trials=1, folds=4, pruner=pruner)
+    first, second, third = (next_run(search) for _ in range(3))
+    assert search.report(Report(first, 1, 9.0))
+    search.finish(RunResult(run=first, stopped=True, seconds=1.0, row_epochs=7))
+    assert isinstance(search.next_run(), Wait)  # the fourth fold never begins
+    end(search, second, 9.0)  # it had ended before it heard of that
+    search.lose(third, "killed")
+    assert search.next_run() is None  # and does not run again
+    trial = search.study.trials[0]
+    assert (trial.state.name, trial.user_attrs["reason"]) == ("PRUNED", "pruned")
+    assert (trial.user_attrs["row_epochs"], trial.user_attrs["seconds"]) == (17, 2.0)
 
 
 def test_a_bad_trial_is_stopped_but_not_at_its_last_step() -> None:

@@ -12,6 +12,7 @@ from farandole.tuning.space import (
     describe_space,
     grid_of,
     names_of,
+    params_of,
     suggest,
 )
 from farandole.tuning.study import arguments_of
@@ -98,6 +99,43 @@ def test_a_grid_has_every_combination_once() -> None:
     arguments = [arguments_of(space, one) for one in grid]
     assert all(one["e"] == "constant" for one in arguments)
     assert {one.get("c") for one in arguments} == {None, 0, 1, 2}
+
+
+NESTED = {
+    "x": [1, 2],
+    "y": Choice({"a": {"w": 5}, "b": {"z": Int(0, 1), "v": Choice({"c": {}, "d": {"u": [3, 4]}})}}),
+}
+
+
+def test_a_choice_within_a_choice_has_a_grid() -> None:
+    arguments = [arguments_of(NESTED, one) for one in grid_of(NESTED)]
+    assert len(arguments) == 2 * (1 + 2 * (1 + 2))
+    assert {one.get("u") for one in arguments} == {None, 3, 4}
+
+
+def test_a_listed_trial_names_what_its_choice_has() -> None:
+    listed: list[dict[str, Any]] = [
+        {"x": 1, "y": "a"},
+        {"x": 2, "y": "b", "z": 1, "v": "c"},
+        {"x": 2, "y": "b", "z": 0, "v": "d", "u": 4},
+    ]
+    for one in listed:
+        found = arguments_of(NESTED, params_of(NESTED, one))
+        assert found == ({**one, "w": 5} if one["y"] == "a" else one)
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ({"x": 1, "y": "a", "z": 1}, r"has \['x', 'y', 'z'\], but the space has \['x', 'y'\]"),
+        ({"x": 1, "y": "b", "z": 1}, r"but the space has \['v', 'x', 'y', 'z'\] for it"),
+        ({"x": 1, "y": "c"}, "'c', which is none of"),
+        ({"y": "a"}, r"but the space has \['x', 'y'\]"),
+    ],
+)
+def test_a_listed_trial_that_the_space_does_not_have(listed: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        params_of(NESTED, listed)
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_a_population_hands_weights_over() -> None:
 def test_what_can_not_be_is_said_before_anything_begins(
     changed: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = sys.modules["farandole.tuning.tune"]  # behind the function of that name
+    module = sys.modules["farandole.tuning.study_run"]
     monkeypatch.setattr(module, "run_slots", lambda *_: pytest.fail("it has begun"))
     given: dict[str, Any] = {
         "space": {"learning_rate": [0.1]},

@@ -29,7 +29,7 @@ def set_up_python(session: SparkSession) -> None:
     """
     if "PYSPARK_PYTHON" not in os.environ and not is_connect(session) and is_local(session):
         session.sparkContext.pythonExec = sys.executable
-    if _FAULT_HANDLER not in session.conf.getAll:
+    if session.conf.get(_FAULT_HANDLER, None) is None:  # all of them would be a call each
         session.conf.set(_FAULT_HANDLER, "true")
 
 
@@ -39,7 +39,7 @@ def read_by_row(session: SparkSession) -> None:
     Where Spark 4.3 reads files by the batch, it hands batches on to its Python functions, and fails
     if there is a vector among the columns.
     """
-    if _BY_BATCH not in session.conf.getAll:
+    if session.conf.get(_BY_BATCH, None) is None:
         session.conf.set(_BY_BATCH, "false")
 
 

@@ -10,7 +10,13 @@ from farandole.data.columns import (
     rows_at_once,
     to_numpy,
 )
-from farandole.data.first_rows import WIDEST_VECTOR, FirstRows, first_rows, narrow_vectors
+from farandole.data.first_rows import (
+    WIDEST_VECTOR,
+    FirstRows,
+    first_rows,
+    keep_first_rows,
+    narrow_vectors,
+)
 from farandole.data.folds import fold_of, stratified_fold_of
 from farandole.data.image_decoding import decode_image
 from farandole.data.image_files import EMPTY_FILE, ImageFileReader
@@ -85,6 +91,7 @@ __all__ = [
     "is_image",
     "is_list",
     "is_vector",
+    "keep_first_rows",
     "list_lengths",
     "lists_containing",
     "local_source",

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,18 @@ class FirstRows:
     """The columns of vectors that are hardly larger as arrays."""
 
 
+_kept: WeakKeyDictionary[Any, dict[tuple[str, ...], FirstRows]] = WeakKeyDictionary()
+"""The first rows of DataFrames that stay as they are, by their columns."""
+
+
+def keep_first_rows(frame: Any) -> None:
+    """Ask Spark only once for the first rows of a DataFrame that many trainings share.
+
+    It has to be in Spark's cache: of one that isn't, the rows might be others the next time.
+    """
+    _kept.setdefault(frame, {})
+
+
 def first_rows(
     source: Source, names: Sequence[str], frame: Any = None, *, wait: bool = False
 ) -> FirstRows | None:
@@ -49,6 +62,14 @@ def first_rows(
     if frame is None:
         batches = islice(source.batches(0, 1, tuple(names), iter(())), 1)
         return next((FirstRows(batch.slice(0, _COUNT)) for batch in batches), None)
+    known = _kept.get(frame, {})
+    found = known.get(tuple(names)) or _first_rows(source, names, frame, wait)
+    if found is not None:
+        known[tuple(names)] = found
+    return found
+
+
+def _first_rows(source: Source, names: Sequence[str], frame: Any, wait: bool) -> FirstRows | None:
     schema = source.schema()
     groups = pack_groups(schema, names)
     rows = _collected(frame.select(*packed_columns(groups)), None if wait else _PATIENCE)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from farandole.data import keep_first_rows
 from farandole.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ class Splits:
         rows, held_out = self._marked(dataset)
         kept = rows.persist()
         try:
+            self._check(kept, held_out)
             pairs = [(kept.filter(~one), kept.filter(one)) for one in held_out]
-            self._check(pairs)
+            for train, _ in pairs:
+                keep_first_rows(train)
             yield pairs
         finally:
             kept.unpersist()
@@ -81,10 +84,13 @@ class Splits:
             )
         return dataset, [column == fold for fold in range(self.folds)]
 
-    def _check(self, pairs: list[tuple[DataFrame, DataFrame]]) -> None:
-        for number, (train, validation) in enumerate(pairs):
-            for what, rows in (("train", train), ("validate", validation)):
-                if rows.isEmpty():
+    def _check(self, rows: DataFrame, held_out: list[Column]) -> None:
+        """Raise for a fold without rows; counted at once, which brings all rows to the cache."""
+        counts = rows.agg(F.count("*"), *(F.count(F.when(one, 1)) for one in held_out)).head()
+        assert counts is not None
+        for number, count in enumerate(counts[1:]):
+            for what, found in (("train", counts[0] - count), ("validate", count)):
+                if found == 0:
                     where = "" if self.count is None else f" in fold {number}"
                     raise InputError(f"There are no rows to {what} on{where}.")
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from farandole.tuning.display import StudyDisplay
 from farandole.tuning.objective import FunctionObjective, RunOutput
 from farandole.tuning.opening import Opening
 from farandole.tuning.problem import Problem
 from farandole.tuning.samplers import require_optuna
-from farandole.tuning.search import Search, SearchLimits, check_any_success
-from farandole.tuning.slots import CallSlot, run_slots
+from farandole.tuning.slots import CallSlot
 from farandole.tuning.space import Space, check_space
 from farandole.tuning.storage import Direction
-from farandole.tuning.study import Study, trial_seconds
+from farandole.tuning.study import Study
+from farandole.tuning.study_run import run_study
 from farandole.tuning.trial_run import TrialRun
 
 
@@ -58,34 +57,19 @@ def tune_calls(
         directions=(direction,),
     )
     opening = Opening.of(problem, sampler, "none", trials, max_time, folds, seed)
-    study, done = opening.study(name, storage, resume=resume)
-    before, total = trial_seconds(study), opening.total(study, done)
-    limits = SearchLimits(
-        metrics=(metric,), trials=total, seed=seed, folds=folds, max_time=max_time
-    )
-    display = StudyDisplay(progress, total)
-    search = Search(study, opening.proposer(study), limits, done=done, on_change=display)
 
     def called(run: TrialRun, link: Any) -> RunOutput:
         return RunOutput({metric: float(call(run.number, run.arguments, run.fold))})
 
-    try:
-        if done < total:
-            runs = (total - done) * (folds or 1)
-            slots: Sequence[CallSlot] = [
-                CallSlot(search, called) for _ in range(min(parallelism, runs))
-            ]
-            run_slots(search, slots)
-    finally:
-        display.close()
-    if search.ended is None:
-        check_any_success(study)
-    return Study(
-        study,
-        space,
-        (metric,),
-        seconds=time.perf_counter() - start,
+    study = run_study(
+        opening,
+        lambda search, count: [CallSlot(search, called) for _ in range(count)],
+        name=name,
+        storage=storage,
+        resume=resume,
         parallelism=parallelism,
-        seconds_before=before,
-        reason=search.ended or "all trials done",
+        max_time=max_time,
+        progress=progress,
     )
+    study.seconds = time.perf_counter() - start
+    return study

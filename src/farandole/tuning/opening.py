@@ -83,8 +83,8 @@ class Opening:
 
     def study(
         self, name: str | None, storage: str | os.PathLike[str] | Any, *, resume: bool
-    ) -> tuple[optuna.Study, int]:
-        """The study, and how many of its trials have ended already."""
+    ) -> optuna.Study:
+        """The study, as its storage has it."""
         check_flag("resume", resume)
         if name is None and (storage is not None or resume):
             raise InputError("A study that is kept, or gone on with, has a name: name='digits'.")
@@ -106,9 +106,14 @@ class Opening:
         before = study.get_trials(deepcopy=False)
         if before and isinstance(self.sampler, str):  # the same numbers would give the same trials
             study.sampler = make_sampler(self.sampler, self.seed + len(before))
+        return study
+
+    def plan(self, study: optuna.Study) -> tuple[int, int]:
+        """Queue what is known beforehand; gives how many trials have ended, and will have."""
         queue_lost_trials(study)
         self._queue_grid(study)
-        return study, count_ended(study)
+        done = count_ended(study)
+        return done, self._total(study, done)
 
     def _queue_grid(self, study: optuna.Study) -> None:
         """Queue the combinations that no trial has yet."""
@@ -119,7 +124,7 @@ class Opening:
             else:
                 study.enqueue_trial(params)
 
-    def total(self, study: optuna.Study, done: int) -> int:
+    def _total(self, study: optuna.Study, done: int) -> int:
         """How many trials there will be: of a grid, those that are queued."""
         from optuna.trial import TrialState
 

@@ -116,5 +116,15 @@ def _folds(
         return fold_of(table.num_rows, folds, seed).astype(np.int16)
     if stratify not in table.column_names:
         raise InputError(f"stratified folds need the label, but there is no column {stratify!r}.")
-    labels = np.asarray(table[stratify].to_numpy())
-    return stratified_fold_of(labels, folds, seed).astype(np.int16)
+    labels = table[stratify]
+    if labels.null_count:
+        raise InputError(
+            f"stratified folds need a label in each row, but {stratify!r} is null in "
+            f"{labels.null_count} of {table.num_rows}. Leave those rows out, or fill them in."
+        )
+    if pa.types.is_nested(labels.type):
+        raise InputError(
+            f"stratified folds need one class a row, but {stratify!r} has {labels.type}. Leave "
+            "stratified out, or give fold_column=."
+        )
+    return stratified_fold_of(labels.to_numpy(), folds, seed).astype(np.int16)

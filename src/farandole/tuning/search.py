@@ -85,8 +85,12 @@ class OpenTrial:
 
     trial: Trial
     arguments: Mapping[str, Any]
+    running: set[int | None] = field(default_factory=set)
+    """The folds that workers are at."""
     results: dict[int | None, RunResult] = field(default_factory=dict)
     is_pruned: bool = False
+    is_over: bool = False
+    """Whether nothing more of it begins: one of its folds failed, or was stopped."""
     start: float = field(default_factory=time.perf_counter)
     last: float | None = None
     """What it reported last."""
@@ -139,7 +143,9 @@ class Search:
             if not self._queue and self._left > 0:
                 self._begin_trial()
             if self._queue:
-                return self._queue.popleft()
+                run = self._queue.popleft()
+                self.open[run.number].running.add(run.fold)
+                return run
             return Wait() if self.open or (self._left > 0 and self.error is None) else None
 
     def report(self, message: Report) -> bool:
@@ -147,7 +153,7 @@ class Search:
         step, value = message.step, message.value
         with self._lock:
             found = self.open.get(message.run.number)
-            if found is None or found.is_pruned or self._is_over():
+            if found is None or found.is_pruned or found.is_over or self._is_over():
                 return True
             if step is None or value is None or len(self.limits.metrics) > 1:
                 return False
@@ -164,17 +170,15 @@ class Search:
         """Take note of how a run ended; says whether its network is wanted."""
         with self._lock:
             number, found = result.run.number, self.open.get(result.run.number)
-            if found is None:  # a fold of a trial that has ended without it
+            if found is None:  # the study was closed meanwhile
                 return False
+            found.running.discard(result.run.fold)
             found.results[result.run.fold] = result
             if result.missing_metric is not None:
                 self._fail(InputError(result.missing_metric))
-            if result.error is not None:
-                self._tell(found, None, result.error, result.traceback)
-            elif result.stopped:
-                self._tell_stopped(found)
-            elif len(found.results) == (self.limits.folds or 1):
-                self._tell_values(found)
+            if result.error is not None or result.stopped:
+                self._end_other_folds(found)
+            self._tell_if_done(found)
             self._on_change(self)
             return self._is_wanted(number)
 
@@ -185,13 +189,18 @@ class Search:
                 if self._proposer.keeps_networks:  # its network got lost with it
                     self._proposer.observe(run.number, None, None)
                 return
-            if run.fold in self.open[run.number].results:
+            found = self.open[run.number]
+            if run.fold in found.results:
                 return
+            found.running.discard(run.fold)
             self._losses[run.key] = self._losses.get(run.key, 0) + 1
-            if self._losses[run.key] <= _MOST_LOSSES:
+            if self._losses[run.key] > _MOST_LOSSES:
+                error = f"its worker was lost twice: {why}"
+                found.results[run.fold] = RunResult(run=run.bare, error=error)
+                self._end_other_folds(found)
+            elif not found.is_over:
                 self._queue.appendleft(run)
-            else:
-                self._tell(self.open[run.number], None, f"its worker was lost twice: {why}")
+            self._tell_if_done(found)
             self._on_change(self)
 
     def keep(self, number: int, network: Any) -> None:
@@ -265,6 +274,23 @@ class Search:
         folds = [None] if self.limits.folds is None else range(self.limits.folds)
         self._queue.extend(replace(run, fold=fold) for fold in folds)
         self._on_change(self)
+
+    def _end_other_folds(self, found: OpenTrial) -> None:
+        """Begin no more folds of a trial; those that run are told to stop when they report."""
+        found.is_over = True
+        self._queue = deque(run for run in self._queue if run.number != found.trial.number)
+
+    def _tell_if_done(self, found: OpenTrial) -> None:
+        """Close a trial, once all that it cost is known."""
+        failures = [result for result in found.by_fold if result.error is not None]
+        if found.running:
+            return
+        if failures:
+            self._tell(found, None, failures[0].error, failures[0].traceback)
+        elif found.is_over:
+            self._tell_stopped(found)
+        elif len(found.results) == (self.limits.folds or 1):
+            self._tell_values(found)
 
     def _fail(self, error: BaseException) -> None:
         self.error = self.error or error
@@ -347,7 +373,6 @@ class Search:
         if reason is None:
             self._check_failures(error, traceback)
         del self.open[trial.number]
-        self._queue = deque(run for run in self._queue if run.number != trial.number)
         if not self._proposer.keeps_networks or values is None:
             self._proposer.observe(trial.number, None if values is None else values[0], None)
 

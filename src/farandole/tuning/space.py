@@ -134,8 +134,10 @@ class Choice:
 
     def grid(self, name: str) -> Iterator[dict[str, Any]]:
         """All values, each with all of its own space."""
+        prefix = name[: name.rfind(".") + 1]
         for value, label in zip(self.values, self.labels, strict=True):
-            for rest in grid_of(self.spaces.get(value, {}), f"{label}.") if self.spaces else [{}]:
+            own = self.spaces[value] if self.spaces else {}
+            for rest in grid_of(own, f"{prefix}{label}."):
                 yield {name: label, **rest}
 
     def check(self, name: str) -> None:
@@ -245,16 +247,38 @@ def params_of(space: Space, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> params_of({"x": Float(0, 1), "hidden": [(8,), (8, 4)]}, {"x": 0.5, "hidden": (8, 4)})
     {'x': 0.5, 'hidden': '(8, 4)'}
+    >>> params_of({"y": Choice({"a": {}, "b": {"z": Int(0, 1)}})}, {"y": "b", "z": 1})
+    {'y': 'b', 'b.z': 1}
     """
     if callable(space):
         raise InputError("Listed trials need a space that is a dict, not a function of a trial.")
-    ranges = dict(_ranges(space))
-    if set(arguments) != set(ranges) or any(isinstance(one, Widths) for one in ranges.values()):
+    params, names = _listed(space, arguments, "")
+    if set(arguments) != names:
         raise InputError(
-            f"A listed trial has {sorted(arguments)}, but the space has {sorted(ranges)}, each of "
-            "which it needs (and no Widths)."
+            f"A listed trial has {sorted(arguments)}, but the space has {sorted(names)} for it, "
+            "each of which it needs, and no others."
         )
-    return {name: _param(ranges[name], value) for name, value in arguments.items()}
+    return params
+
+
+def _listed(
+    space: Mapping[str, Any], arguments: Mapping[str, Any], prefix: str
+) -> tuple[dict[str, Any], set[str]]:
+    """The parameters of a listed trial, and which arguments it needs by what it chooses."""
+    params: dict[str, Any] = {}
+    names: set[str] = set()
+    for name, one in _ranges(space):
+        if isinstance(one, Widths):
+            raise InputError(f"A listed trial can't say {name}={one}: list tuples of widths.")
+        names.add(name)
+        if name not in arguments:
+            continue
+        params[prefix + name] = _param(one, arguments[name])
+        if isinstance(one, Choice) and one.spaces:
+            chosen = arguments[name]
+            more, needed = _listed(one.spaces[chosen], arguments, f"{prefix}{chosen}.")
+            params, names = params | more, names | needed
+    return params, names
 
 
 def _param(one: Range, value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -17,19 +17,19 @@ from farandole.engines import DEFAULT_HEARTBEAT, Engine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, NotEnoughSlots
 from farandole.system_resources import usable_cores
-from farandole.tuning.display import StudyDisplay
-from farandole.tuning.mlflow_log import MlflowLog, check_experiment
+from farandole.tuning.mlflow_log import check_experiment
 from farandole.tuning.objective import RunOutput, TrainingObjective
 from farandole.tuning.opening import Opening
 from farandole.tuning.problem import Problem
 from farandole.tuning.reporting import CurrentTrial
 from farandole.tuning.rows import StudyRows, share_rows
 from farandole.tuning.samplers import require_optuna
-from farandole.tuning.search import Search, SearchLimits, check_any_success
-from farandole.tuning.slot_worker import SlotTask, load, trials_silenced, work
-from farandole.tuning.slots import CallSlot, Slot, WorkerSlot, run_slots
+from farandole.tuning.search import Search
+from farandole.tuning.slot_worker import SlotTask, load, work
+from farandole.tuning.slots import CallSlot, Slot, WorkerSlot
 from farandole.tuning.space import Space, check_space
-from farandole.tuning.study import Study, trial_seconds
+from farandole.tuning.study import Study
+from farandole.tuning.study_run import run_study
 from farandole.tuning.trial_run import INTERRUPTED, TrialRun
 
 
@@ -136,67 +136,43 @@ def tune(
             many_workers=problem.training is not None and workers_per_trial > 1,
         )
         problem = problem.with_rows(rows)
-        study, done = opening.study(name, storage, resume=resume)
-        before, total = trial_seconds(study), opening.total(study, done)
-        limits = SearchLimits(
-            metrics=problem.metrics,
-            trials=total,
-            seed=seed,
-            folds=folds,
-            max_time=max_time,
-            keeps_best=problem.training is not None,
-        )
-        display = StudyDisplay(progress, total)
-        stack.callback(display.close)
-        watchers: list[Callable[[Search], None]] = [display]
-        if mlflow is not None:
-            watchers.append(stack.enter_context(MlflowLog(mlflow, study, problem.metrics)))
-        search = Search(
-            study, opening.proposer(study), limits, done=done, on_change=partial(_tell, watchers)
-        )
-        parallel = max(1, min(parallel, (total - done) * (folds or 1)))
-        workers = _Workers(runner, workers_per_trial, parallel, timeout, heartbeat)
-        if done < total:
-            slots = [workers.slot(problem, rows, search) for _ in range(parallel)]
-            with trials_silenced():
-                run_slots(search, slots)
-        if search.ended is None:
-            check_any_success(study)
-        found = Study(
-            study,
-            problem.space,
-            problem.metrics,
-            networks=search.networks,
+        workers = partial(_Workers, runner, workers_per_trial, timeout, heartbeat)
+        found = run_study(
+            opening,
+            lambda search, count: workers(count).slots(problem, rows, search),
+            name=name,
+            storage=storage,
+            resume=resume,
             parallelism=parallel,
-            seconds_before=before,
-            reason=search.ended or "all trials done",
+            max_time=max_time,
+            progress=progress,
+            mlflow=mlflow,
         )
-        if found.counts["complete"] and search.ended != INTERRUPTED and not opening.population:
-            _train_best(found, problem, rows, data, workers, seed)
+        if found.counts["complete"] and found.reason != INTERRUPTED and not opening.population:
+            _train_best(found, problem, rows, data, workers(found.parallelism), seed)
     found.seconds = time.perf_counter() - start
     return found
-
-
-def _tell(watchers: Sequence[Callable[[Search], None]], search: Search) -> None:
-    for watcher in watchers:
-        watcher(search)
 
 
 class _Workers:
     """Where the trials of a study run."""
 
     def __init__(
-        self, engine: Engine, per_trial: int, parallel: int, timeout: float, heartbeat: float
+        self, engine: Engine, per_trial: int, timeout: float, heartbeat: float, parallel: int
     ) -> None:
         self.engine = engine
         self.per_trial = per_trial
+        self._parallel = parallel
         self._timeout, self._heartbeat = timeout, heartbeat
         # Trials share the cores of this machine; Spark gives each task its own.
         cores = max(1, usable_cores() // (parallel * per_trial))
         self._cpus = cores if engine.name == "local" else None
 
-    def slot(self, problem: Problem, rows: StudyRows, search: Search) -> Slot:
-        """A place for one trial at a time."""
+    def slots(self, problem: Problem, rows: StudyRows, search: Search) -> list[Slot]:
+        """As many places as trials run at once."""
+        return [self._slot(problem, rows, search) for _ in range(self._parallel)]
+
+    def _slot(self, problem: Problem, rows: StudyRows, search: Search) -> Slot:
         objective = problem.objective
         if isinstance(objective, TrainingObjective) and self.per_trial > 1:
             return CallSlot(search, partial(self.train, objective, rows.data))
