@@ -96,6 +96,8 @@ class Generator:
             "failed": self._failed + missing,
             "p50": float(p50),
             "p99": float(p99),
+            "p999": float(np.quantile(times, 0.999)),
+            "pmax": float(times.max()),
         }
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from farandole.serving.joined_writes import JoinedWrites
+
 MOST_HEADERS = 64 << 10
 """Bytes of a request's first line and headers."""
 
@@ -19,7 +21,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Start the clock: a connection without a request is one that waits for headers."""
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))  # type: ignore[arg-type]
         self._open = False  # between the first byte of a request and its last
         self._in_headers = False
         self._seen = 0
