@@ -12,7 +12,7 @@ from farandole.data.columns import (
 )
 from farandole.data.first_rows import WIDEST_VECTOR, FirstRows, first_rows, narrow_vectors
 from farandole.data.folds import fold_of, stratified_fold_of
-from farandole.data.image_decoding import decode_image
+from farandole.data.image_decoding import decode_image, most_pixels, pixels_of
 from farandole.data.image_files import EMPTY_FILE, ImageFileReader
 from farandole.data.kept_table import KeptTable
 from farandole.data.loader import Loader, Rows, train_validation_split
@@ -88,9 +88,11 @@ __all__ = [
     "list_lengths",
     "lists_containing",
     "local_source",
+    "most_pixels",
     "narrow_vectors",
     "pack_groups",
     "packed_columns",
+    "pixels_of",
     "placed_rows",
     "positions_among_used",
     "quote_name",
