@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
@@ -23,7 +24,8 @@ from tests.serving.conftest import Server, post, start_server, stop_server
 
 from farandole.commands import main
 from farandole.errors import InputError
-from farandole.serving import app
+from farandole.serving import Serving, app
+from farandole.serving.supervisor import Supervisor
 
 triton = pytest.importorskip("tritonclient.grpc", reason="tritonclient is not installed")
 pytestmark = pytest.mark.integration
@@ -146,6 +148,19 @@ def test_a_worker_that_loads_ends_at_once() -> None:
         finally:
             process.kill()
             process.wait()
+
+
+def test_a_process_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody heard of it, and the server waited for a worker that never came."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = Serving(models=("net",), workers=2)
+
+        async def supervise() -> None:
+            await asyncio.wait_for(Supervisor(serving, listener, print).run(), 20)
+
+        with pytest.raises(InputError, match="A worker can't be started"):
+            asyncio.run(supervise())
 
 
 def test_a_folder_without_models_is_said(tmp_path: Path) -> None:

@@ -84,7 +84,12 @@ class Supervisor:
     async def _keep(self, number: int) -> None:
         """A worker in this place, always."""
         while not self._stopping.is_set():
-            member = await self._start(number)
+            try:
+                member = await self._start(number)
+            except LaunchError as error:
+                self._failed(number, str(error))
+                await asyncio.sleep(PAUSE)
+                continue
             following = asyncio.create_task(self._follow(member))
             stopping = asyncio.create_task(self._stopping.wait())
             gone = asyncio.create_task(member.process.wait())
@@ -113,6 +118,8 @@ class Supervisor:
                 pass_fds=descriptors, stdin=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
+            ours.close()
+            theirs.close()
             raise LaunchError(f"A worker can't be started: {error}") from error
         theirs.close()
         channel = await Channel.of(ours)
@@ -137,10 +144,7 @@ class Supervisor:
                 case "ready":
                     self._ready(member, message["models"])
                 case "failed":
-                    if not self._told:
-                        self._failure = self._failure or message["error"]
-                        self._stopping.set()
-                    log.error("worker %d can't start: %s", member.number, message["error"])
+                    self._failed(member.number, message["error"])
                 case "everywhere":
                     task = asyncio.create_task(self._everywhere(member, message))
                     self._carried.add(task)
@@ -149,6 +153,13 @@ class Supervisor:
                     future = member.tasks.pop(message["task"], None)
                     if future is not None and not future.done():
                         future.set_result(message["answer"])
+
+    def _failed(self, number: int, error: str) -> None:
+        """Before the first requests, that is the end; later, it is tried again."""
+        if not self._told:
+            self._failure = self._failure or error
+            self._stopping.set()
+        log.error("worker %d can't start: %s", number, error)
 
     def _ready(self, member: _Member, models: list[str]) -> None:
         member.ready = True
