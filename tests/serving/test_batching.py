@@ -139,3 +139,17 @@ def test_a_full_queue_turns_away_and_a_late_or_cancelled_request_is_dropped() ->
         assert (batcher.metrics.dropped, batcher.metrics.turned_away) == (2, 1)
 
     run(body, inline=False, max_queue=3)
+
+
+def test_who_has_more_rows_than_a_batch_waits() -> None:
+    """They are computed in a thread: a sender may go meanwhile, and its time may be over."""
+
+    async def body(batcher: Batcher, network: Doubling) -> list[bool]:
+        found = []
+        for count in (2, 3):
+            future = batcher.submit(rows(*range(count)), ["prediction"], 9)
+            found.append(batcher.waits)
+            assert len(await future) == count
+        return found
+
+    assert run(body, max_batch=2) == [False, True]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.serving.json_text import DEPTH, read_json
+from farandole.serving.json_text import DEPTH, MOST, read_json
 from farandole.serving.refusal import Refusal
 
 
@@ -21,3 +21,28 @@ def test_just_deep_enough_is_read() -> None:
 
 def test_brackets_in_texts_are_no_depth() -> None:
     assert read_json(b'["' + b"[" * 500 + b'\\"{{"]') == ["[" * 500 + '"{{']
+
+
+def test_a_text_without_an_end_is_read_in_no_time() -> None:
+    """It was tried anew from each of its quotes: this took days."""
+    with pytest.raises(Refusal, match="nested deeper than 64"):
+        read_json(b"[" * 65 + b'"' + b'\\"' * 10_000_000)
+
+
+def test_backslashes_before_a_quote() -> None:
+    deep = b"[" * 65
+    assert read_json(b'["\\\\\\"' + deep + b'"]') == ['\\"' + "[" * 65]  # a pair, then a quote
+    with pytest.raises(Refusal, match="nested deeper than 64"):
+        read_json(b'["\\\\",' + deep + b"]" * 66)  # the pair doesn't hide the string's end
+
+
+def test_depth_goes_on_over_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("farandole.serving.json_text._BLOCK", 7)
+    assert read_json(b'["' + b"[" * 100 + b'"]') == ["[" * 100]
+    with pytest.raises(Refusal, match="nested deeper than 64"):
+        read_json(b"[" * 65 + b"]" * 65)
+
+
+def test_many_lists_are_refused_before_they_are_made() -> None:
+    with pytest.raises(Refusal, match="lists and objects"):
+        read_json(b"[" + b"{}," * MOST + b"1]")

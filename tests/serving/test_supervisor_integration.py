@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
+import re
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +23,9 @@ import pytest
 from tests.serving.conftest import Server, post, start_server, stop_server
 
 from farandole.commands import main
+from farandole.errors import InputError
+from farandole.serving import Serving, app
+from farandole.serving.supervisor import Supervisor
 
 triton = pytest.importorskip("tritonclient.grpc", reason="tritonclient is not installed")
 pytestmark = pytest.mark.integration
@@ -87,7 +95,10 @@ def test_workers_answer_load_die_and_end(models: Path, tmp_path: Path) -> None:
         os.kill(before[0], signal.SIGKILL)
         until(lambda: infer(server)[0] == 200)
         until(lambda: len(workers(server)) == 2 and workers(server) != before)
+        assert server.send(post(unload, b"", CLOSE))[0] == 200  # the new one reads its models yet
         until(lambda: counted(server) == {"0", "1"})
+        until(lambda: {infer(server)[0] for _ in range(20)} == {404})
+        assert server.send(post(load, b"", CLOSE))[0] == 200
         assert {infer(server) for _ in range(20)} == {(200, answer)}
         assert all(infer_over_grpc(server) for _ in range(10))
 
@@ -113,6 +124,50 @@ def test_workers_answer_load_die_and_end(models: Path, tmp_path: Path) -> None:
     finally:
         stream.close()
         server.process.kill()
+
+
+def hears_sigterm(pid: int) -> bool:
+    """Whether a process has a handler for it."""
+    caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(caught and int(caught[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def test_a_worker_that_loads_ends_at_once() -> None:
+    """Those of a server that is ended early took their 30 seconds, and were killed."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, socket.create_server(("127.0.0.1", 0)) as listener:
+        passed = (listener.fileno(), theirs.fileno())
+        process = subprocess.Popen(
+            [sys.executable, "-m", "farandole.serving.worker", *map(str, passed), "0"],
+            pass_fds=passed,
+        )
+        try:
+            until(lambda: hears_sigterm(process.pid))  # it waits to be told what to load
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_process_that_cannot_be_started_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody heard of it, and the server waited for a worker that never came."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = Serving(models=("net",), workers=2)
+
+        async def supervise() -> None:
+            await asyncio.wait_for(Supervisor(serving, listener, print).run(), 20)
+
+        with pytest.raises(InputError, match="A worker can't be started"):
+            asyncio.run(supervise())
+
+
+def test_a_folder_without_models_is_said(tmp_path: Path) -> None:
+    """By one process and, in the same words, by what each of several does."""
+    repository = app(tmp_path).repository
+    with pytest.raises(InputError, match="There is no saved network"):
+        repository.load_all(["words"])
 
 
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.exhaustive)])

@@ -18,7 +18,7 @@ from farandole.data.first_rows import (
     narrow_vectors,
 )
 from farandole.data.folds import fold_of, stratified_fold_of
-from farandole.data.image_decoding import decode_image
+from farandole.data.image_decoding import decode_image, most_pixels, pixels_of
 from farandole.data.image_files import EMPTY_FILE, ImageFileReader
 from farandole.data.kept_table import KeptTable
 from farandole.data.loader import Loader, Rows, train_validation_split
@@ -95,9 +95,11 @@ __all__ = [
     "list_lengths",
     "lists_containing",
     "local_source",
+    "most_pixels",
     "narrow_vectors",
     "pack_groups",
     "packed_columns",
+    "pixels_of",
     "placed_rows",
     "positions_among_used",
     "quote_name",

@@ -142,15 +142,20 @@ def _middle(own: tuple[int, int], size: tuple[int, int]) -> tuple[float, float, 
     return left, top, left + wide, top + high
 
 
-def _bytes_of(data: Any) -> int:
+def pixels_of(data: Any) -> int:
+    """How many pixels an encoded image says to have; 0 if it can't be read."""
     try:
-        width, height = _open(data.as_buffer()).size
+        width, height = _open(data).size
     except MissingPackage:
         raise
     except Exception:
-        return 1
-    refused = width * height > most_pixels()
-    return 1 if refused else max(1, 3 * int(width) * int(height))
+        return 0
+    return int(width) * int(height)
+
+
+def _bytes_of(data: Any) -> int:
+    pixels = pixels_of(data.as_buffer())
+    return 1 if pixels > most_pixels() else max(1, 3 * pixels)
 
 
 def _open(data: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from typing import IO
@@ -10,6 +11,7 @@ from typing import IO
 from farandole.serving.json_text import write_json
 from farandole.serving.reply import Reply, Request
 
+log = logging.getLogger("farandole.serving")
 EVERY = 0.25
 """Seconds after which lines are written: a write for each would cost more than a small network."""
 _LONGEST = 512
@@ -19,7 +21,9 @@ class AccessLog:
     """Writes to a file, or to standard output for "-"."""
 
     def __init__(self, path: str) -> None:
-        self._file: IO[bytes] = sys.stdout.buffer if path == "-" else open(path, "ab")  # noqa: SIM115
+        self._file: IO[bytes] = (
+            sys.stdout.buffer if path == "-" else open(path, "ab", buffering=0)  # noqa: SIM115
+        )
         self._lines: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -39,11 +43,14 @@ class AccessLog:
             self._timer = asyncio.get_running_loop().call_later(EVERY, self.flush)
 
     def flush(self) -> None:
-        """Write what there is."""
+        """Write what there is; what can't be written, on a full disk, is lost."""
         self._timer = None
-        self._file.write(b"".join(self._lines))
-        self._file.flush()
-        self._lines = []
+        lines, self._lines = self._lines, []
+        try:
+            self._file.write(b"".join(lines))
+            self._file.flush()
+        except OSError as error:
+            log.warning("%d lines of the access log are lost: %s", len(lines), error.strerror)
 
     def close(self) -> None:
         """Write the rest."""

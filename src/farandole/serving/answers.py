@@ -38,8 +38,11 @@ class Answers:
             return whole[self._start : self._stop]
         if len(set(lengths[self._start : self._stop].tolist())) > 1:
             raise malformed(f"The rows of {name!r} differ in length: send them one by one.")
-        flat = np.concatenate(self._pieces(whole, lengths)) if len(self) else whole
-        return flat.reshape(len(self), -1, *flat.shape[1:])
+        if not len(self):
+            return np.zeros((0, 0, *whole.shape[1:]), whole.dtype)
+        flat = np.concatenate(self._pieces(whole, lengths))
+        size = int(lengths[self._start])
+        return flat.reshape(len(self), size, *flat.shape[1:])
 
     def by_row(self, name: str) -> Iterable[Any]:
         """One output, a value or an array a row."""

@@ -70,7 +70,8 @@ class Batcher:
     @property
     def waits(self) -> bool:
         """Whether a request that comes now won't be answered at once."""
-        return self._busy or not self.inline or self._batching.max_delay > 0
+        more = self._rows > self._batching.max_batch  # than the next turn of the loop computes
+        return self._busy or not self.inline or more or self._batching.max_delay > 0
 
     def submit(
         self, columns: Sequence[Rows], names: Sequence[str], seconds: float

@@ -72,6 +72,12 @@ FIELDS = {
 }
 """The fields of each message, as a .proto has them."""
 
+SMALL, MOST_FIELDS = 1 << 16, 100_000
+"""Bytes of a message that needs no counting; and how many fields one may have, with those of its
+inputs and outputs: an empty one has 2 bytes, and takes 88 once it is parsed."""
+_INPUTS, _OUTPUTS = 5, 6
+_VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+
 CHOICES = ("InferParameter", "ModelRepositoryParameter")
 """Messages of which one field is set."""
 
@@ -124,3 +130,50 @@ def _made() -> dict[str, Any]:
 
 MESSAGES: dict[str, Any] = _made()
 """The class of each message, by its name."""
+
+
+def has_too_many_fields(body: bytes) -> bool:
+    """Whether a message is too costly to parse; ValueError or IndexError if it can't be parsed.
+
+    >>> has_too_many_fields(b"\\x2a\\x00" * MOST_FIELDS), has_too_many_fields(b"\\x2a\\x00" * 9)
+    (False, False)
+    >>> has_too_many_fields(b"\\x2a\\x00" * (MOST_FIELDS + 1))
+    True
+    """
+    if len(body) <= SMALL:
+        return False
+    count, at = 0, 0
+    ends = [len(body)]  # of the message, and of the tensor that is read
+    while ends:
+        if at == ends[-1]:
+            ends.pop()
+            continue
+        tag, at = _varint(body, at)
+        count += 1
+        if count > MOST_FIELDS:
+            return True
+        if tag & 7 == _BYTES:
+            size, at = _varint(body, at)
+            if len(ends) == 1 and tag >> 3 in (_INPUTS, _OUTPUTS):
+                ends.append(at + size)
+            else:
+                at += size
+        elif tag & 7 == _VARINT:
+            _, at = _varint(body, at)
+        else:
+            at += {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}.get(tag & 7, 0)
+        if at > ends[-1] or ends[-1] > len(body):
+            raise ValueError("a field is longer than what it is in")
+    return False
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """A whole number of up to 10 bytes, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = body[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError("a number is longer than 10 bytes")

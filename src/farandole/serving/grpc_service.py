@@ -17,7 +17,7 @@ from farandole.serving import access
 from farandole.serving.answers import Answers
 from farandole.serving.asked import Asked, asked_of
 from farandole.serving.batching import Batcher
-from farandole.serving.grpc_messages import MESSAGES, SERVICE
+from farandole.serving.grpc_messages import MESSAGES, MOST_FIELDS, SERVICE, has_too_many_fields
 from farandole.serving.grpc_routes import ROUTES
 from farandole.serving.grpc_tensors import infer_message, read_infer_message
 from farandole.serving.refusal import Refusal, malformed, overloaded
@@ -195,8 +195,10 @@ class GrpcService:
 
 def _parsed(name: str, body: bytes) -> Any:
     try:
+        if has_too_many_fields(body):
+            raise malformed(f"A message can have {MOST_FIELDS:,} fields.")
         return MESSAGES[f"{name}Request"].FromString(body)
-    except DecodeError:
+    except (DecodeError, ValueError, IndexError):
         raise malformed(f"The message is no {name}Request.") from None
 
 

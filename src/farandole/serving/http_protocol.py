@@ -62,9 +62,19 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """Who doesn't read what it asked for is left."""
+        """Who reads nothing of what it asked for is left."""
         super().pause_writing()
-        self._write_clock = self.loop.call_later(self.slow, self.transport.abort)
+        self._watch_writing(self.transport.get_write_buffer_size())
+
+    def _watch_writing(self, left: int) -> None:
+        self._write_clock = self.loop.call_later(self.slow, self._check_writing, left)
+
+    def _check_writing(self, before: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self._watch_writing(left)
+        else:
+            self.transport.abort()
 
     def resume_writing(self) -> None:
         """It reads."""

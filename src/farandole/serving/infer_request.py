@@ -134,6 +134,8 @@ def _described_inputs(given: Any) -> dict[str, _Input]:
         size = parameters.get("binary_data_size")
         if size is not None and (type(size) is not int or size < 0):
             raise malformed(f"The binary_data_size of input {name!r} must be a whole number.")
+        if size is not None and one.get("data") is not None:
+            raise malformed(f"Input {name!r} comes twice: as 'data' and as binary data.")
         found[name] = _Input(datatype, shape, size, one.get("data"))
     return found
 

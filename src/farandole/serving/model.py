@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from farandole.artifact import Signature
-from farandole.data import BadColumn, RaggedArray, to_ragged
+from farandole.data import BadColumn, RaggedArray, pixels_of, to_ragged
 from farandole.errors import InputError, suggestion
 from farandole.inference import Prediction, Predictor
 from farandole.serving.datatypes import BYTES, DATATYPES
+from farandole.serving.image_text import check_pixels
 from farandole.serving.infer_request import Tensor
 from farandole.serving.refusal import malformed
 from farandole.serving.tensor_specs import OutputSpec, TensorSpec, input_specs, output_specs
@@ -93,16 +94,16 @@ class Model:
         rows = len(columns[0])
         if any(len(column) != rows for column in columns):
             raise malformed("The inputs have different numbers of rows.")
-        if rows > MOST_ROWS:
-            raise malformed(f"A request can have {MOST_ROWS:,} rows. Received: {rows:,}")
         return columns
 
     def _column(self, spec: TensorSpec, tensor: Tensor | None) -> Rows:
         if tensor is None:
             raise malformed(f"Input {spec.name!r} is missing.")
+        shape = tensor.shape
+        if shape[0] > MOST_ROWS:  # before anything is made for each row
+            raise malformed(f"A request can have {MOST_ROWS:,} rows. Received: {shape[0]:,}")
         if tensor.datatype == BYTES:
             return self._images(spec, tensor)
-        shape = tensor.shape
         fits = len(shape) == len(spec.shape) and all(
             wanted in (size, -1) for wanted, size in zip(spec.shape, shape, strict=True)
         )
@@ -154,6 +155,7 @@ def _of_kind(spec: TensorSpec, tensor: Tensor) -> Array:
 
 def decoded(spec: TensorSpec, images: list[bytes]) -> RaggedArray:
     """Encoded images (PNG, JPEG …) as their pixels; gray for a network without colors."""
+    check_pixels(sum(map(pixels_of, images)))
     try:
         return to_ragged(spec.name, pa.array(images, pa.binary()), 2, gray=spec.shape[3:] == ())
     except BadColumn:

@@ -71,15 +71,16 @@ class Repository:
                     found.setdefault(path.name, path)
         return found
 
-    def load_all(self) -> None:
-        """Load and warm up all models that are there."""
+    def load_all(self, unloaded: Sequence[str] = ()) -> None:
+        """Load and warm up all models that are there, but for those that were unloaded."""
         names = list(self.available())
         if not names:
             raise InputError(
                 "There is no saved network in the given folders: none of them holds a network.json."
             )
         for name in names:
-            self.load(name)
+            if name not in unloaded:
+                self.load(name)
 
     def load(self, name: str) -> None:
         """Load a model, or load it again: requests go to the old one until the new one is warm."""
@@ -124,7 +125,7 @@ class Repository:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """What was counted of all models that were ever served."""
-        return [one.to_json() for one in self._metrics.values()]
+        return [one.to_json() for one in list(self._metrics.values())]
 
     def close(self) -> None:
         """End the threads; what they work on is finished."""

@@ -13,7 +13,7 @@ from farandole.serving.answers import Answers
 from farandole.serving.batching import Batcher
 from farandole.serving.datatypes import DATATYPES, json_types
 from farandole.serving.http_body import read_body
-from farandole.serving.image_text import image_from_text
+from farandole.serving.image_text import check_pixels, image_from_text
 from farandole.serving.json_text import read_json, write_json
 from farandole.serving.model import MOST_ROWS, Model, Rows
 from farandole.serving.protocol_routes import answers
@@ -86,10 +86,13 @@ def columns_of_rows(model: Model, rows: Any) -> list[Rows]:
 
 def _column(model: Model, spec: TensorSpec, values: list[Any]) -> Rows:
     axes = spec.shape[1:].count(-1)
-    arrays = [
-        _value(f"Row {number}, field {spec.name!r}", spec, value, encoded=model.takes_images)
-        for number, value in enumerate(values)
-    ]
+    arrays, pixels = [], 0
+    for number, value in enumerate(values):
+        where = f"Row {number}, field {spec.name!r}"
+        arrays.append(_value(where, spec, value, encoded=model.takes_images))
+        if model.takes_images:
+            pixels += math.prod(arrays[-1].shape[:2])
+            check_pixels(pixels)
     return RaggedArray.of_rows(arrays, axes) if axes else np.stack(arrays)
 
 

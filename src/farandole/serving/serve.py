@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from farandole.arguments import check_integer
+from farandole.arguments import check_integer, check_seconds
 from farandole.errors import InputError
 from farandole.serving.app import App, Limits, app
 from farandole.serving.engines import AUTO, check_engine
@@ -68,8 +68,7 @@ class Serving:
             check_integer("grpc_port", self.grpc_port, least=0, most=65535)
             check_grpc_installed()
         for name in ("timeout", "slow", "drain"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be positive seconds.")
+            check_seconds(name, getattr(self, name))
         if not 0 <= self.max_delay < self.timeout:
             raise InputError("max_delay must be shorter than timeout, and not negative.")
         if self.tls_key and not self.tls_cert:

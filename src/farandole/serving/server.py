@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def make_server(app: App, tls: Tls | None, drain: float) -> Any:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=int(drain),
+        timeout_graceful_shutdown=math.ceil(drain),  # whole seconds, and never none
     )
     config.load()
     config.ssl = None if tls is None else tls.context()

@@ -46,6 +46,8 @@ class _Member:
     process: asyncio.subprocess.Process
     channel: Channel
     ready: bool = False
+    missed: list[tuple[str, str]] = field(default_factory=list)
+    """What was to be done in all workers while this one read its models."""
     tasks: dict[int, asyncio.Future[dict[str, Any]]] = field(default_factory=dict)
 
 
@@ -58,6 +60,7 @@ class Supervisor:
         self._serving = serving
         self._listener = listener
         self._say = say
+        self._starting: set[_Member] = set()
         self._members: dict[int, _Member] = {}
         self._unloaded: set[str] = set()
         self._stopping = asyncio.Event()
@@ -81,7 +84,12 @@ class Supervisor:
     async def _keep(self, number: int) -> None:
         """A worker in this place, always."""
         while not self._stopping.is_set():
-            member = await self._start(number)
+            try:
+                member = await self._start(number)
+            except LaunchError as error:
+                self._failed(number, str(error))
+                await asyncio.sleep(PAUSE)
+                continue
             following = asyncio.create_task(self._follow(member))
             stopping = asyncio.create_task(self._stopping.wait())
             gone = asyncio.create_task(member.process.wait())
@@ -92,6 +100,7 @@ class Supervisor:
             await following
             member.channel.close()
             self._members.pop(number, None)
+            self._starting.discard(member)
             for future in member.tasks.values():
                 future.cancel()
             if not self._stopping.is_set():
@@ -109,10 +118,13 @@ class Supervisor:
                 pass_fds=descriptors, stdin=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
+            ours.close()
+            theirs.close()
             raise LaunchError(f"A worker can't be started: {error}") from error
         theirs.close()
         channel = await Channel.of(ours)
         member = _Member(number, process, channel)
+        self._starting.add(member)
         channel.send(kind="start", serving=self._serving.to_json(), unloaded=sorted(self._unloaded))
         return member
 
@@ -132,10 +144,7 @@ class Supervisor:
                 case "ready":
                     self._ready(member, message["models"])
                 case "failed":
-                    if not self._told:
-                        self._failure = self._failure or message["error"]
-                        self._stopping.set()
-                    log.error("worker %d can't start: %s", member.number, message["error"])
+                    self._failed(member.number, message["error"])
                 case "everywhere":
                     task = asyncio.create_task(self._everywhere(member, message))
                     self._carried.add(task)
@@ -145,9 +154,19 @@ class Supervisor:
                     if future is not None and not future.done():
                         future.set_result(message["answer"])
 
+    def _failed(self, number: int, error: str) -> None:
+        """Before the first requests, that is the end; later, it is tried again."""
+        if not self._told:
+            self._failure = self._failure or error
+            self._stopping.set()
+        log.error("worker %d can't start: %s", number, error)
+
     def _ready(self, member: _Member, models: list[str]) -> None:
         member.ready = True
+        self._starting.discard(member)
         self._members[member.number] = member
+        for action, name in member.missed:
+            self._ask(member, action, name)
         if len(self._members) == self._serving.workers and not self._told:
             self._told = True
             own = self._serving
@@ -161,6 +180,8 @@ class Supervisor:
             answers = await self._all(action, name)
         else:
             async with self._changes:
+                for member in self._starting:
+                    member.missed.append((action, name))
                 answers = await self._all(action, name)
                 if all(one["status"] == 200 for one in answers):
                     change = self._unloaded.discard if action == "load" else self._unloaded.add
@@ -168,12 +189,14 @@ class Supervisor:
         asking.channel.send(kind="answers", call=message["call"], answers=answers)
 
     async def _all(self, action: str, name: str) -> list[dict[str, Any]]:
-        futures = []
-        for member in list(self._members.values()):
-            self._tasks += 1
-            future = asyncio.get_running_loop().create_future()
-            member.tasks[self._tasks] = future
-            member.channel.send(kind="perform", task=self._tasks, action=action, name=name)
-            futures.append(future)
+        futures = [self._ask(member, action, name) for member in list(self._members.values())]
         found = await asyncio.gather(*futures, return_exceptions=True)
         return [one for one in found if isinstance(one, dict)]  # not of those that died
+
+    def _ask(self, member: _Member, action: str, name: str) -> asyncio.Future[dict[str, Any]]:
+        """Have one worker do something."""
+        self._tasks += 1
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        member.tasks[self._tasks] = future
+        member.channel.send(kind="perform", task=self._tasks, action=action, name=name)
+        return future

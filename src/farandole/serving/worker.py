@@ -40,7 +40,7 @@ class Worker:
         app.everywhere = self._everywhere
         server = make_server(app, serving.tls, serving.drain)
         try:
-            await asyncio.to_thread(self._load, app, first["unloaded"])
+            await asyncio.to_thread(app.repository.load_all, first["unloaded"])
             app.is_ready = True
             await app.start()
         except Exception as error:
@@ -53,12 +53,6 @@ class Worker:
         await server.serve(sockets=[listener])
         listening.cancel()
         return 0
-
-    @staticmethod
-    def _load(app: App, unloaded: list[str]) -> None:
-        for name in app.repository.available():
-            if name not in unloaded:
-                app.repository.load(name)
 
     async def _everywhere(self, action: str, name: str) -> list[dict[str, Any]]:
         self._calls += 1
@@ -97,7 +91,9 @@ def main(arguments: list[str]) -> int:
     """Run with the two sockets that were inherited."""
     log_to_stderr()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's
-    signal.signal(signal.SIGTERM, lambda *_: None)  # heard by the server, which raises it again
+    # While models are loaded, there is nothing to finish. Later the server hears it, finishes, and
+    # raises it again.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     listener, end = (socket.socket(fileno=int(one)) for one in arguments[:2])
     listener.setblocking(False)
     import uvloop

@@ -1,0 +1,27 @@
+"""Options that can't be meant are refused, and fractions of seconds count."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+import farandole
+from farandole.errors import InputError
+from farandole.serving import Serving, app
+from farandole.serving.server import make_server
+
+
+@pytest.mark.parametrize("name", ["timeout", "slow", "drain"])
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+def test_seconds_are_some_and_end(name: str, seconds: float) -> None:
+    with pytest.raises(InputError, match=f"{name} must be a positive number of seconds"):
+        Serving(models=("net",), **{name: seconds}).check()  # type: ignore[arg-type]
+
+
+def test_half_a_second_to_finish_is_not_none(tmp_path: Path) -> None:
+    farandole.save(nn.Linear(2, 1), tmp_path / "net", {"x": np.zeros((1, 2), np.float32)})
+    assert make_server(app(tmp_path / "net"), None, 0.5).config.timeout_graceful_shutdown >= 0.5
