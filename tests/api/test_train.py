@@ -257,6 +257,8 @@ def test_initial_weights_of_another_shape(tmp_path: Path) -> None:
     train(nn.Linear(4, 3), TABLE, features="features").save(tmp_path / "other")
     with pytest.raises(ArtifactError, match="don't fit"):
         fit(initial_weights=tmp_path / "other")
+    with pytest.raises(ArtifactError, match=r"^There is no folder '.*gone' to load from\.$"):
+        fit(initial_weights=tmp_path / "gone")
 
 
 def test_training_goes_on_from_a_result() -> None:

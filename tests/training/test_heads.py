@@ -279,6 +279,22 @@ def test_a_class_for_each_position() -> None:
     assert result.signature.positions == (POSITIONS,)
 
 
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+def test_a_loss_of_ones_own_at_each_position(kind: str) -> None:
+    table = sequences()
+    table["label"] = [np.asarray(row, kind) for row in table["label"]]
+    result = train(Tagger(), data=table, label="label", loss=lambda o, t: F.cross_entropy(o, t))
+    assert result.signature.positions == (POSITIONS,)
+    assert set(result.predictor(table).prediction.ravel()) <= {0, 1}
+
+
+def test_classes_at_positions_are_whole_numbers() -> None:
+    table = sequences()
+    table["label"] = [np.asarray(row, "float64") for row in table["label"]]
+    with pytest.raises(InputError, match=r"class for each position.*whole.*array<int>"):
+        train(Tagger(), data=table, label="label", loss="cross_entropy")
+
+
 def test_classes_on_the_wrong_axis_are_told_so() -> None:
     class Wrong(Tagger):
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:

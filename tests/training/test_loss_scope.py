@@ -154,3 +154,21 @@ def test_an_auto_encoder_learns_its_input(workers: int) -> None:
     with torch.no_grad():
         found = result.network(torch.tensor(FIRST)).numpy()
     np.testing.assert_allclose(result.predictor(PAIRS).prediction, found, rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll"])
+def test_numbers_without_a_label_are_no_classes(loss: str) -> None:
+    with pytest.raises(InputError, match=r"Without a label.*numbers.*Use loss='mse'"):
+        train(nn.Linear(4, 4), features="first", loss=loss, loss_scope="row")
+
+
+def test_whole_numbers_without_a_label_may_be_classes() -> None:
+    words = pd.DataFrame({"words": np.random.default_rng(0).integers(0, 5, (30, 4)).tolist()})
+    network = nn.Sequential(nn.Embedding(5, 5), Transposed())
+    result = train(network, words, features="words", loss="cross_entropy", loss_scope="row")
+    assert result.signature.positions == (4,)
+
+
+class Transposed(nn.Module):
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows.transpose(1, 2)

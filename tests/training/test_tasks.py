@@ -13,6 +13,7 @@ from tests.training.trial import TABLE, train
 from torch import nn
 from torch.nn import functional as F
 
+from farandole.engines import InlineEngine
 from farandole.errors import InputError
 
 
@@ -23,6 +24,12 @@ def focal(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 def binary_focal(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     entropy = F.binary_cross_entropy_with_logits(output[:, 0], target.float(), reduction="none")
+    return (1 - (-entropy).exp()) ** 2 * entropy
+
+
+def plain_focal(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """As it stands in many a notebook: it takes class numbers as int64 only."""
+    entropy = F.cross_entropy(output, target, reduction="none")
     return (1 - (-entropy).exp()) ** 2 * entropy
 
 
@@ -47,11 +54,20 @@ def doubles() -> pd.DataFrame:
     ("loss", "options"),
     [
         (focal, {}),
+        (plain_focal, {}),
+        (FocalModule(), {}),
         (Focal(), {}),
         (focal, {"task": "classification"}),
         (FocalModule(), {"task": "classification"}),
     ],
-    ids=["a function", "a derived class", "by its task", "a module and its task"],
+    ids=[
+        "a function",
+        "of int64 only",
+        "a module",
+        "a derived class",
+        "by its task",
+        "a module and its task",
+    ],
 )
 def test_a_loss_of_ones_own_learns_classes(loss: Any, options: dict[str, Any]) -> None:
     result = train(data=doubles(), loss=loss, epochs=30, **options)
@@ -91,6 +107,28 @@ def test_numbers_stay_numbers() -> None:
     assert result.signature.head == "identity"
 
 
+def test_a_function_that_takes_labels_as_they_are_gets_them_so() -> None:
+    seen = set()
+
+    def squares(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        seen.add(target.dtype)
+        return F.mse_loss(output[:, 0], target, reduction="none")
+
+    train(data=doubles(), loss=squares, epochs=1, engine=InlineEngine())
+    assert seen == {torch.float32}
+
+
+def test_a_function_of_a_head_gets_class_numbers_too() -> None:
+    result = train(data=doubles(), loss={"label": plain_focal}, epochs=1)
+    assert result.predictor(TABLE)["label"].probability.shape == (len(TABLE), 3)
+
+
+def test_two_workers_agree_on_the_type_of_labels() -> None:
+    few = doubles()[:3]  # of two workers, one may have none to try
+    alone, both = (train(data=few, loss=plain_focal, num_workers=n) for n in (1, 2))
+    np.testing.assert_allclose(both.steps["loss"], alone.steps["loss"], rtol=1e-5)
+
+
 def test_a_single_yes_or_no_is_asked_about() -> None:
     table = TABLE.assign(label=(TABLE["label"] == 1) * 1.0)
     network = nn.Linear(4, 1)
@@ -102,6 +140,8 @@ def test_a_single_yes_or_no_is_asked_about() -> None:
     ("options", "complaint"),
     [
         ({"task": "clasification"}, "no task 'clasification'. Did you mean 'classification'"),
+        ({"task": "regression"}, "task='regression', but the loss is for one.*Use loss='mse'"),
+        ({"task": "multilabel", "metrics": []}, "Use loss='binary_cross_entropy', or task='cl"),
         ({"loss": focal, "task": "binary"}, "one or two outputs. Received: 3"),
         ({"task": {"digit": "binary"}}, "task has no head 'digit'.*only one, which has no name"),
         ({"data": TABLE.assign(label=9), "loss": focal, "task": "classification"}, "outside of 0"),

@@ -137,6 +137,8 @@ class Artifact:
 def _read_about(folder: Path) -> dict[str, Any]:
     """What network.json says, if this version understands it."""
     file = folder / "network.json"
+    if not folder.exists():
+        raise ArtifactError(f"There is no folder {str(folder)!r} to load from.")
     if not file.exists() and not file.is_symlink():
         raise ArtifactError(
             f"{str(folder)!r} holds no saved network: there is no network.json in it."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from farandole.training.batches import Batcher
 from farandole.training.heads import LabelFacts, looks_binary
 from farandole.training.losses import Loss
 from farandole.training.metrics import HeadMetrics
-from farandole.training.passes import NetworkPasses
+from farandole.training.passes import NetworkPasses, make_passes
 from farandole.training.recipe import Recipe
 from farandole.training.tally import try_metrics
 from farandole.world import World
@@ -38,6 +39,36 @@ def label_facts(
         for name in columns.labels
         if any(name in one for one in found)
     }
+
+
+def with_class_numbers(batcher: Batcher, network: nn.Module, recipe: Recipe, world: World) -> Loss:
+    """The loss; of a function that takes classes as whole numbers only, one that gets them so.
+
+    Labels come as they are, and those of Spark are doubles, also where they are classes.
+    """
+    loss = batcher.loss
+    guessed = loss.callable is not None or any(part.head is None for part in loss.parts)
+    if loss.task_given or not guessed or not any(one.head.is_classifier for one in loss.heads):
+        return loss
+    counted = replace(loss, task_given=True)
+    mine = not _takes(loss, batcher, network, recipe, world) and _takes(
+        counted, batcher, network, recipe, world
+    )
+    return counted if any(gather_objects(mine, world)) else loss
+
+
+def _takes(loss: Loss, batcher: Batcher, network: nn.Module, recipe: Recipe, world: World) -> bool:
+    """Whether the loss can be computed of the first rows."""
+    rows = torch.arange(min(len(batcher.shard), _COMPARED_ROWS))
+    passes = make_passes(network, loss, recipe, world)
+    try:
+        with evaluation_mode(network), torch.no_grad():
+            passes.forward(replace(batcher, loss=loss)(rows))
+    except InputError:  # which is told soon
+        return True
+    except Exception:
+        return False
+    return True
 
 
 def warn_if_binary(loss: Loss, facts: Mapping[str, LabelFacts], world: World) -> None:

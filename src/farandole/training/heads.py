@@ -173,6 +173,13 @@ _CLASSES = ("softmax", "log_softmax")
 def _kind(task: str, implied: str | None, output: Any, about: LabelFacts, name: str) -> str:
     """How an output becomes a prediction: by the task, the loss, or label and output."""
     width = _width(output)
+    if task in ("regression", "multilabel") and implied in _CLASSES:
+        of = f" of {name!r}" if name else ""
+        fitting = "mse" if task == "regression" else "binary_cross_entropy"
+        raise InputError(
+            f"task={task!r}, but the loss{of} is for one class a row. Use loss={fitting!r}, or "
+            "task='classification'."
+        )
     if task == "regression":
         return "identity"
     if task == "multilabel":
@@ -188,12 +195,17 @@ def _kind(task: str, implied: str | None, output: Any, about: LabelFacts, name: 
         return "sigmoid" if width == 1 else implied if implied in _CLASSES else "softmax"
     if implied == "sigmoid" and not isinstance(output, Ragged):
         return "sigmoids" if output.dim() > 1 and math.prod(output.shape[1:]) > 1 else "sigmoid"
-    return implied or _guessed(width, about)
+    return implied or _guessed(output, about)
 
 
-def _guessed(width: int, about: LabelFacts) -> str:
-    """Of a function of the user's: classes, if the label is a whole number below the outputs."""
-    classes = about.shape == () and about.whole and about.most < width
+def _guessed(output: Any, about: LabelFacts) -> str:
+    """Of a function of the user's: classes, if labels are whole numbers below the outputs.
+
+    There is one a row, or, of outputs (rows, classes, positions), one for each position.
+    """
+    width = _width(output)
+    positions = () if isinstance(output, Ragged) else tuple(output.shape[2:])
+    classes = about.shape == positions and about.whole and about.most < width
     return "softmax" if classes and width > 1 else "identity"
 
 

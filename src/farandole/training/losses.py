@@ -166,6 +166,8 @@ class Loss:
             return row_means(losses, target)
         if part.head is None:
             return _checked(part.row_loss(output, target), [target])
+        if part.head in ("softmax", "log_softmax"):
+            _refuse_fractions_at_positions(output, target)
         return _by_row(part.row_loss(*_matched(output, target)))
 
     def weight_of(self, number: int) -> float:
@@ -349,6 +351,16 @@ def _matched(output: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, 
             )
         output = output.reshape(target.shape)
     return output, target
+
+
+def _refuse_fractions_at_positions(output: torch.Tensor, target: torch.Tensor) -> None:
+    """Raise for class numbers at positions that come as floating-point numbers."""
+    several = output.dim() > 2 and target.shape[1:] == output.shape[2:]
+    if several and target.is_floating_point():
+        raise InputError(
+            "Labels that are a class for each position have to be whole numbers, and these are "
+            'floating-point ones. Cast them: df["label"].cast("array<int>").'
+        )
 
 
 def _without_ones(tensor: torch.Tensor) -> list[int]:

@@ -36,6 +36,7 @@ from farandole.training.head_checks import (
     label_facts,
     warn_if_batchwise,
     warn_if_binary,
+    with_class_numbers,
 )
 from farandole.training.heads import LabelFacts, trained_heads
 from farandole.training.job import TrainingJob
@@ -95,6 +96,8 @@ def check(job: TrainingJob, world: World, shard: Shard) -> Trainable:
     weights = class_weights.find(job, signature, report, shard, world)
     scored = metrics.of_heads(recipe.metrics, loss)
     batcher = Batcher(shard, columns, signature, loss, weights, world.device)
+    loss = with_class_numbers(batcher, network, recipe, world)
+    batcher = replace(batcher, loss=loss)
     passes = make_passes(network, loss, recipe, world)
     example = replace(batcher, shard=zero_rows(report))(slice(None))
     with nullcontext() if recipe.solver() is None else _no_writes(example):
@@ -148,7 +151,20 @@ def find_signature(
     taken, outputs = probe_inputs(network, columns, report)
     output = outputs[0] if len(outputs) == 1 else tuple(outputs)
     bound = trained_heads(loss, task, output, columns, facts or {})
+    if not columns.labels:
+        _refuse_classes_of_numbers(bound, taken)
     return taken.with_heads([one.head for one in bound.heads]), bound
+
+
+def _refuse_classes_of_numbers(loss: Loss, signature: Signature) -> None:
+    """Raise where there is no label, and features that are no classes would be learned as such."""
+    implied = loss.kind_of(0)
+    numbers = signature.floated or signature.dtypes[0].startswith("float")
+    if numbers and implied is not None and implied.head in ("softmax", "log_softmax"):
+        raise InputError(
+            "Without a label the network learns its features, and these are numbers, but the loss "
+            "is one for classes. Use loss='mse', or a function of outputs and features."
+        )
 
 
 def probe_inputs(
