@@ -18,8 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,15 +86,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: list[str], port: int) -> Iterator[None]:
-    """A server, until it isn't needed any more."""
+def running(command: list[str], port: int, request: bytes) -> Iterator[None]:
+    """A server, until it isn't needed any more; it answers this request."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
     try:
-        wait_for(port, process)
+        wait_for(port, process, request)
         yield
     finally:
         process.terminate()
@@ -107,17 +105,17 @@ def running(command: list[str], port: int) -> Iterator[None]:
             process.wait()
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for(port: int, process: subprocess.Popen[bytes], request: bytes) -> None:
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
-            return
-        except urllib.error.HTTPError as error:
-            error.close()
-            return
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+                connection.sendall(request)
+                if connection.recv(64).split(b" ")[1:2] == [b"200"]:
+                    return
         except OSError:
-            time.sleep(0.2)
+            pass
+        time.sleep(0.2)
     raise RuntimeError("the server didn't start")
 
 
@@ -225,7 +223,7 @@ def measure(seconds: float, repeats: int, without: list[str]) -> dict[str, Runs]
 def one_server(command: list[str], folder: Path, request: Path, seconds: float) -> dict[str, Any]:
     port = free_port()
     words = {"PORT": str(port), "model=MODEL": f"model={folder}", "MODEL": str(folder)}
-    with running([words.get(word, word) for word in command], port):
+    with running([words.get(word, word) for word in command], port, request.read_bytes()):
         return highest(port, request, seconds)
 
 

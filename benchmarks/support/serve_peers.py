@@ -37,26 +37,12 @@ def floor(port: int, folder: str) -> None:
 
 
 def litserve(port: int, folder: str) -> None:
-    """LitServe with its own batching, as its documentation has it."""
+    """LitServe as its documentation has it."""
     import litserve as ls
-    import numpy as np
+    from lit_api import Api
 
-    import farandole
-
-    class Api(ls.LitAPI):  # type: ignore[misc]
-        def setup(self, device: str) -> None:
-            self.predictor = farandole.load(folder)
-
-        def decode_request(self, request: Any) -> Any:
-            return np.array(request["row"], np.float32)
-
-        def predict(self, row: Any) -> Any:
-            return self.predictor.predict_columns([row[None]]).probability[0]
-
-        def encode_response(self, output: Any) -> Any:
-            return {"probability": output.tolist()}
-
-    ls.LitServer(Api(), accelerator="cpu").run(port=port, log_level="error", num_api_servers=1)
+    server = ls.LitServer(Api(folder), accelerator="cpu")
+    server.run(port=port, log_level="error", num_api_servers=1)
 
 
 def ray(port: int, folder: str) -> None:
@@ -89,32 +75,19 @@ def mlserver(port: int, folder: str) -> None:
     """MLServer with a runtime of one's own, in one process; it speaks the same protocol as ours."""
     import asyncio
 
-    import numpy as np
-    from mlserver import MLModel, MLServer, ModelSettings, Settings
-    from mlserver.codecs import NumpyCodec
-    from mlserver.types import InferenceRequest, InferenceResponse
-
-    import farandole
-
-    class Runtime(MLModel):  # type: ignore[misc]
-        async def load(self) -> bool:
-            self.predictor = farandole.load(folder)
-            return True
-
-        async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-            rows = NumpyCodec.decode_input(payload.inputs[0]).astype(np.float32)
-            found = self.predictor.predict_columns([rows]).probability
-            output = NumpyCodec.encode_output("probability", found)
-            return InferenceResponse(model_name=self.name, outputs=[output])
+    from mlserver import MLServer, ModelSettings, Settings
+    from mlserver.settings import ModelParameters
+    from mlserver_runtime import Runtime
 
     async def run() -> None:
         settings = Settings(
             host="127.0.0.1", http_port=port, grpc_port=port + 1, metrics_port=port + 2,
             parallel_workers=0, use_structured_logging=False, debug=False,
         )  # fmt: skip
-        server = MLServer(settings)
-        about = ModelSettings(name="model", implementation=Runtime)
-        await server.start([about])
+        about = ModelParameters(uri=folder)
+        await MLServer(settings).start(
+            [ModelSettings(name="model", implementation=Runtime, parameters=about)]
+        )
 
     asyncio.run(run())
 
