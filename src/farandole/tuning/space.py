@@ -183,7 +183,8 @@ class Widths:
 
     def check(self, name: str) -> None:
         """Raise if there are no such layers."""
-        for ends in (self.depth, self.width):
+        given: tuple[Any, Any] = (self.depth, self.width)
+        for ends in given:
             if not isinstance(ends, Sequence) or len(ends) != 2:
                 raise InputError(
                     f"{name}={self}: depth and width are pairs, from and to, such as "
@@ -364,7 +365,8 @@ def _as_range(one: Any) -> Range | None:
 
 
 def _check_range(name: str, one: Float | Int) -> None:
-    if not isinstance(one.low, Real) or not isinstance(one.high, Real):
+    ends: tuple[Any, Any] = (one.low, one.high)
+    if not all(isinstance(end, Real) for end in ends):
         raise InputError(f"{name}={one}: low and high must be numbers.")
     if one.low > one.high:
         raise InputError(f"{name}={one} has no value: low is above high.")
