@@ -197,6 +197,7 @@ def test_rows_with_names_get_classes_and_probabilities(server: Server, models: A
         ({"model": 3, "rows": [{}]}, "field 'model' must be a text"),
         ({"model": "flowers", "rows": [3]}, "Row 0 must be an object"),
         ({"model": "flowers", "rows": [{}]}, "Row 0 has no field 'sepal length'"),
+        ({"model": "flowers", "rows": [{"sepal lenght": 1}]}, "Did you mean 'sepal length'?"),
         (
             {"model": "flowers", "rows": [FLOWER, {**FLOWER, "petal with": 1}]},
             "Did you mean 'petal",

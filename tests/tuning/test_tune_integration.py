@@ -256,7 +256,8 @@ def test_a_population_hands_weights_over() -> None:
     [
         ({"space": {"learnin_rate": [1]}}, "'learnin_rate', which is no option.*Did you mean"),
         ({"space": {"learning_rate": Float(1, 0.1)}}, "low is above high"),
-        ({"metric": "validation_acuracy"}, "validation_acuracy"),
+        ({"metric": "validation_acuracy"}, "^metric='validation_acuracy' is no metric.*parameters"),
+        ({"metric": "loss"}, "^metric='loss' is no metric.*validation_loss"),
         ({"metric": "validation_loss", "validation": None}, "needs rows to validate on"),
         ({"metric": ["train_loss", "parameters"], "pruner": "asha"}, "can't be pruned"),
         ({"trials": None}, "How many trials?"),
@@ -273,6 +274,9 @@ def test_a_population_hands_weights_over() -> None:
         ({"folds": 1}, "folds must be"),
         ({"sampler": "population", "pruner": "asha"}, "neither folds nor a pruner"),
         ({"epoch": 3}, "Did you mean 'epochs'"),
+        ({"n_trials": 3}, "tune has no argument 'n_trials'. Did you mean 'trials'"),
+        ({"space": {"learning_rate": Float("1e-3", 1)}}, "must be numbers"),  # type: ignore[arg-type]
+        ({"space": {"learning_rate": Widths(1, 8)}}, "are pairs"),  # type: ignore[arg-type]
     ],
 )
 def test_what_can_not_be_is_said_before_anything_begins(
@@ -291,6 +295,12 @@ def test_what_can_not_be_is_said_before_anything_begins(
     options = {**given, **changed}
     with pytest.raises(InputError, match=said):
         tune(nn.Linear(1, 1), options.pop("space"), options.pop("data"), **options)
+
+
+def test_a_misspelt_argument_of_the_network_is_said() -> None:
+    data = {"x": np.zeros(8, "float32"), "label": np.zeros(8)}
+    with pytest.raises(InputError, match=r"neither an argument of MLP nor .*mean 'layers'"):
+        tune(MLP, {"layer": [(1, 1)]}, data, metric="train_loss", trials=1, loss="mse")
 
 
 def test_an_error_of_all_trials_is_raised() -> None:

@@ -156,7 +156,10 @@ def reserve(host: str, port: int) -> socket.socket:
         found.bind((host, port))
     except OSError as error:
         found.close()
-        raise InputError(f"{host}, port {port} can't be used: {error.strerror}") from error
+        raise InputError(
+            f"{host}, port {port} can't be used: {error.strerror}. Give another one: "
+            "0 is any that is free."
+        ) from error
     return found
 
 

@@ -149,7 +149,8 @@ def _described(one: Any) -> tuple[str, tuple[int, ...], str]:
         raise malformed("Each of the 'inputs' needs a 'name', a text.")
     if type(datatype) is not str or (datatype not in DATATYPES and datatype != BYTES):
         raise malformed(
-            f"Input {name!r} needs a 'datatype': one of {', '.join([*DATATYPES, BYTES])}."
+            f"Input {name!r} needs a 'datatype', one of {', '.join([*DATATYPES, BYTES])}. "
+            f"Received: {str(datatype)[:20]!r}"
         )
     sizes = shape if type(shape) is list and 1 <= len(shape) <= MOST_AXES else []
     whole = all(type(size) is int and 0 <= size < MOST_VALUES for size in sizes)

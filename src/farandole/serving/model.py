@@ -61,7 +61,8 @@ class Model:
             raise InputError("labels are for a classifier with one head.")
         if labels and len(labels) != self.signature.num_classes:
             raise InputError(
-                f"There are {len(labels)} labels for {self.signature.num_classes} classes."
+                f"There are {len(labels)} labels for the {self.signature.num_classes} classes of "
+                f"model {name!r}."
             )
 
     @property

@@ -75,8 +75,9 @@ class Repository:
         """Load and warm up all models that are there, but for those that were unloaded."""
         names = list(self.available())
         if not names:
+            where = ", ".join(repr(str(folder)) for folder in self._folders)
             raise InputError(
-                "There is no saved network in the given folders: none of them holds a network.json."
+                f"There is no saved network in {where}: no network.json there, or one folder down."
             )
         for name in names:
             if name not in unloaded:
@@ -114,7 +115,7 @@ class Repository:
         found = versions.get(version) if version else versions[_highest(versions)]
         if found is None:
             there = ", ".join(sorted(versions, key=int))
-            raise Refusal(404, f"Model {name!r} has no version {version!r}. There are {there}.")
+            raise Refusal(404, f"Model {name!r} has no version {version!r}. It has {there}.")
         return found
 
     @property

@@ -70,18 +70,22 @@ def columns_of_rows(model: Model, rows: Any) -> list[Rows]:
     if len(rows) > MOST_ROWS:
         raise malformed(f"A request can have {MOST_ROWS:,} rows. Received: {len(rows):,}")
     names = [spec.name for spec in model.inputs]
+    known = set(names)
     for number, row in enumerate(rows):
         if type(row) is not dict:
             raise malformed(f"Row {number} must be an object with the fields {', '.join(names)}.")
-        for name in names:
-            if name not in row:
-                raise malformed(f"Row {number} has no field {name!r}.")
-        if len(row) > len(names):
-            other = next(name for name in row if name not in names)
-            raise malformed(
-                f"Row {number}: no field {other!r} is known. {suggestion(other, names)}"
-            )
+        if row.keys() != known:
+            raise malformed(_misfit(number, row, names, known))
     return [_column(model, spec, [row[spec.name] for row in rows]) for spec in model.inputs]
+
+
+def _misfit(number: int, row: dict[str, Any], names: list[str], known: set[str]) -> str:
+    """What is wrong with a row's fields: one too many may be a misspelt one, so it comes first."""
+    other = next((name for name in row if name not in known), None)
+    if other is not None:
+        return f"Row {number}: no field {other!r} is known. {suggestion(other, names)}"
+    missing = next(name for name in names if name not in row)
+    return f"Row {number} has no field {missing!r}."
 
 
 def _column(model: Model, spec: TensorSpec, values: list[Any]) -> Rows:

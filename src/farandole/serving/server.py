@@ -50,7 +50,10 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise InputError(f"{host}, port {port} can't be used: {error.strerror}") from error
+        raise InputError(
+            f"{host}, port {port} can't be used: {error.strerror}. Give another one: "
+            "0 is any that is free."
+        ) from error
     listener.setblocking(False)
     return listener
 

@@ -69,7 +69,9 @@ def prefers_high_scores(recipe: Recipe) -> bool:
     if recipe.monitor is None:
         return recipe.monitor_mode == "max"
     known = known_metrics.resolve(recipe.metrics, losses.resolve(recipe.loss, recipe.loss_weights))
-    if not any(_ends_with(recipe.monitor, name) for name in ("loss", *known)):
+    part, _, column = recipe.monitor.partition("_")
+    named = any(_ends_with(column, name) for name in ("loss", *known))
+    if part not in ("train", "validation") or not named:
         check_monitor(recipe.monitor, known, validates=True)
     return higher_is_better(recipe.monitor, known, recipe.monitor_mode)
 

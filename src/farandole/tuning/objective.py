@@ -181,13 +181,18 @@ class Training:
             _refuse(self.names.get(name, name))
             if self.names.get(name, name) in TRAIN_OPTIONS or own is None or name in own:
                 continue
-            hint = suggestion(name, sorted([*(self.names or TRAIN_OPTIONS), *own]))
+            hint = suggestion(name, [*own, *sorted(self.names or TRAIN_OPTIONS)])
             if isinstance(self.network, nn.Module):
-                hint += (
-                    " The network is a module: give its class, or a function that makes it, to "
-                    "tune arguments of its own."
+                raise InputError(
+                    f"The space has {name!r}, which is no option of training. {hint} The network "
+                    "is a module: give its class, or a function that makes it, to tune arguments "
+                    "of its own."
                 )
-            raise InputError(f"The space has {name!r}, which is no option of training. {hint}")
+            raise InputError(
+                f"The space has {name!r}, which is neither an argument of "
+                f"{getattr(self.network, '__name__', 'the network')} nor an option of training. "
+                f"{hint}"
+            )
 
     def made(self, arguments: Mapping[str, Any]) -> Any:
         """What `train` takes as the network of a trial."""

@@ -50,7 +50,9 @@ def plots(study: Study) -> Iterator[Plot]:
         yield _plot("Trade-offs (Pareto front)", about, _pareto, study)
     for index, metric in enumerate(study.metrics):
         title = f"History of {metric}" if several else "History"
-        about = "Each dot is a trial" + ("." if several else "; the line is the best so far.")
+        about = "Each dot is a trial that ran to its end" + (
+            "." if several else "; the line is the best so far."
+        )
         yield _plot(title, about, _history, study, index)
     for index, metric in enumerate(study.metrics):
         title = f"What matters for {metric}" if several else "What matters"

@@ -167,4 +167,25 @@ def _usual_direction(metric: str, training: Training | None) -> Direction:
             "or 'maximize'."
         )
     recipe = recipe_of({**training.options, "monitor": metric, "monitor_mode": None})
-    return "maximize" if prefers_high_scores(recipe) else "minimize"
+    try:
+        return "maximize" if prefers_high_scores(recipe) else "minimize"
+    except InputError as error:
+        raise InputError(_for_tune(str(error))) from None
+
+
+_WORDS = {
+    "monitor=": "metric=",
+    "is not in the history": "is no metric of this training",
+    "There are ": f"There are {SIZE}, {LATENCY}, ",
+    'Set monitor_mode="max" or "min", or monitor another column.': (
+        "Give direction='minimize' or 'maximize'."
+    ),
+}
+"""What a training says of its monitor, in the words of a study."""
+
+
+def _for_tune(message: str) -> str:
+    """A message about `monitor`, as one about `metric`."""
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
+    return message

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import InputError
@@ -182,6 +183,13 @@ class Widths:
 
     def check(self, name: str) -> None:
         """Raise if there are no such layers."""
+        given: tuple[Any, Any] = (self.depth, self.width)
+        for ends in given:
+            if not isinstance(ends, Sequence) or len(ends) != 2:
+                raise InputError(
+                    f"{name}={self}: depth and width are pairs, from and to, such as "
+                    "Widths(depth=(1, 3), width=(16, 256))."
+                )
         Int(*self.depth).check(f"{name}.depth")
         Int(*self.width, log=True).check(f"{name}.width")
         if self.depth[0] < 0:
@@ -357,6 +365,9 @@ def _as_range(one: Any) -> Range | None:
 
 
 def _check_range(name: str, one: Float | Int) -> None:
+    ends: tuple[Any, Any] = (one.low, one.high)
+    if not all(isinstance(end, Real) for end in ends):
+        raise InputError(f"{name}={one}: low and high must be numbers.")
     if one.low > one.high:
         raise InputError(f"{name}={one} has no value: low is above high.")
     if one.log and one.low <= 0:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -18,7 +20,7 @@ from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, NotEnoughSlots
 from farandole.system_resources import usable_cores
 from farandole.tuning.mlflow_log import check_experiment
-from farandole.tuning.objective import RunOutput, TrainingObjective
+from farandole.tuning.objective import REFUSED_OPTIONS, TRAIN_OPTIONS, RunOutput, TrainingObjective
 from farandole.tuning.opening import Opening
 from farandole.tuning.problem import Problem
 from farandole.tuning.reporting import CurrentTrial
@@ -114,6 +116,7 @@ def tune(
     if mlflow is not None:
         check_experiment(mlflow)
     check_space(space)
+    _check_options(options)
     _check_arguments(folds, stratified, fold_column, max_time, timeout, heartbeat, progress, data)
     problem = Problem.of(objective, space, metric, direction, folds, options)
     opening = Opening.of(problem, sampler, pruner, trials, max_time, folds, seed)
@@ -228,6 +231,15 @@ def _parallelism(given: int | str, per_trial: int, engine: Engine) -> int:
     if slots < per_trial and engine.name == "spark":
         raise NotEnoughSlots(per_trial, slots)
     return max(1, slots // per_trial)
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raise for a name that looks like an argument of `tune`; others are checked by what trains."""
+    own = [name for name in inspect.signature(tune).parameters if name != "options"]
+    for name in set(options) - TRAIN_OPTIONS - set(REFUSED_OPTIONS):
+        close = get_close_matches(name, [*own, *sorted(TRAIN_OPTIONS)], n=1)
+        if close and close[0] in own:
+            raise InputError(f"tune has no argument {name!r}. Did you mean {close[0]!r}?")
 
 
 def _check_arguments(
