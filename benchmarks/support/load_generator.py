@@ -24,6 +24,12 @@ CONNECTIONS = 64
 WINDOWS = 5
 
 
+def whole(head: bytes, body: bytes) -> bool:
+    """Whether this is all of an answer: it has its length, or ends with an empty chunk."""
+    _, known, rest = head.partition(b"content-length: ")
+    return len(body) >= int(rest.split(b"\r\n")[0]) if known else body.endswith(b"0\r\n\r\n")
+
+
 class Connection(asyncio.Protocol):
     """One request at a time, on one connection."""
 
@@ -44,8 +50,7 @@ class Connection(asyncio.Protocol):
         head, found, body = self._buffer.partition(b"\r\n\r\n")
         if not found:
             return
-        length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-        if len(body) >= length:
+        if whole(head.lower(), body):
             self._buffer = b""
             self._generator.answered(self, self._due, head.split(b" ", 2)[1] == b"200")
 
