@@ -106,11 +106,15 @@ def test_a_label_has_one_size() -> None:
         (Columns(("zzz",), ("y",)), "There are age, y, twin, twin, v"),
         (Columns(("twin",), ("y",)), "There are 2 columns named 'twin'"),
         (Columns(("age",), ("y",), weight="v"), "Weights must be numbers. Column 'v' holds"),
+        (
+            Columns(("age",), ("y",), weight="s"),
+            "Weights must be numbers. Column 's' holds string: c",
+        ),
         (Columns(("age",), ("y",), validation="y"), "must be boolean.* Column 'y' holds int64"),
     ],
 )
 def test_columns_that_do_not_fit_the_schema(columns: Columns, complaint: str) -> None:
     numbers = [(name, pa.int64()) for name in ("age", "y", "twin", "twin")]
-    schema = pa.schema([*numbers, ("v", pa.list_(pa.int64()))])
+    schema = pa.schema([*numbers, ("v", pa.list_(pa.int64())), ("s", pa.string())])
     with pytest.raises(InputError, match=complaint):
         columns.check(schema)

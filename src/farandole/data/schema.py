@@ -65,6 +65,8 @@ class Columns:
                 raise InputError(
                     f"There are {len(found)} columns named {name!r}. Rename or drop all but one."
                 )
+            if name == self.weight and name not in features:
+                continue  # `_check_parts` has words of its own for it
             known = axes is not None or name not in features
             check_type(name, found[0], vary.get(name, 0) if known else None)
         both = [name for name in self.labels if vary.get(name)]
@@ -78,7 +80,9 @@ class Columns:
     def _check_parts(self, schema: pa.Schema) -> None:
         if self.weight is not None and not is_number(schema.field(self.weight).type):
             kind = schema.field(self.weight).type
-            raise InputError(f"Weights must be numbers. Column {self.weight!r} holds {kind}.")
+            raise InputError(
+                f"Weights must be numbers. Column {self.weight!r} holds {kind}: cast it first."
+            )
         if self.validation is not None:
             kind = schema.field(self.validation).type
             if self.fold is not None:
