@@ -114,6 +114,9 @@ class Predictor:
         asked = parts
         if parts is None:
             parts = inputs.parts
+        if 0 < rows <= (self.rows_at_once or 0) and inputs.fit_as_they_are(columns):
+            outputs = self._forward(inputs, columns, parts)
+            return Prediction(outputs, inputs.signature, by_head=asked is None)
         step = inputs.rows_to_convert(columns)
         found: list[list[torch.Tensor]] = []
         for start in range(0, rows, step):
