@@ -86,30 +86,39 @@ class App:
         identity = self.identity(request)
         try:
             reply = await self._reply(request)
-        except Refusal as refusal:
-            reply = Reply(
-                refusal.status, write_json({"error": str(refusal)}), headers=refusal.headers
-            )
-        except ClientGone:
-            reply = Reply(499, b"")
-        except Exception:
-            log.exception("request %s failed", identity.decode())
-            said = f"The server failed. Its log has more about the request {identity.decode()}."
-            reply = Reply(500, write_json({"error": said}))
-        seconds = perf_counter() - start
-        if request.metrics is not None:
-            request.metrics.request(reply.status, seconds)
-        if self.access_log is not None:
-            self.access_log.add(request, reply, seconds, identity)
+        except Exception as error:
+            reply = self.failure(error, identity)
+        self.count(request, reply, perf_counter() - start, identity)
         if reply.status != 499:
             await _send(send, request, reply, identity)
 
     async def _reply(self, request: Request) -> Reply:
         if request.path not in _HEALTH:
-            access.check_token(self.token, request.headers)
+            self.check(request)
+        return await find_route(request.method, request.path)(self, request)
+
+    def check(self, request: Request) -> None:
+        """Raise if its sender may not ask this."""
+        access.check_token(self.token, request.headers)
         if request.method == "POST":
             access.check_origin(request.headers)
-        return await find_route(request.method, request.path)(self, request)
+
+    def failure(self, error: Exception, identity: bytes) -> Reply:
+        """What is said of a request that can't be answered; 499 if nobody waits any more."""
+        if isinstance(error, Refusal):
+            return Reply(error.status, write_json({"error": str(error)}), headers=error.headers)
+        if isinstance(error, ClientGone):
+            return Reply(499, b"")
+        log.error("request %s failed", identity.decode(), exc_info=error)
+        said = f"The server failed. Its log has more about the request {identity.decode()}."
+        return Reply(500, write_json({"error": said}))
+
+    def count(self, request: Request, reply: Reply, seconds: float, identity: bytes) -> None:
+        """Into metrics and log."""
+        if request.metrics is not None:
+            request.metrics.request(reply.status, seconds)
+        if self.access_log is not None:
+            self.access_log.add(request, reply, seconds, identity)
 
     def identity(self, request: Request) -> bytes:
         """The sender's own name for its request, or a new one."""

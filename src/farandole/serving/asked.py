@@ -28,6 +28,8 @@ class Asked:
     """Names of outputs, and whether as binary data."""
     id: str | None
     seconds: float | None
+    names: list[str]
+    """Of the wanted outputs."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class Layout:
     wanted: Wanted
     id: str | None
     seconds: float | None
+    names: list[str]
 
     def of(self, body: bytes) -> Asked:
         """What a request asks that has these bytes."""
@@ -47,7 +50,7 @@ class Layout:
             np.frombuffer(body, dtype, count, start).reshape(shape)
             for dtype, count, start, shape in self.places
         ]
-        return Asked(columns, self.wanted, self.id, self.seconds)
+        return Asked(columns, self.wanted, self.id, self.seconds, self.names)
 
 
 def read_asked(model: Model, body: bytes, header_length: int | None) -> Asked:
@@ -63,7 +66,9 @@ def read_asked(model: Model, body: bytes, header_length: int | None) -> Asked:
     if places is not None and header_length <= LONGEST:
         if len(model.layouts) >= MOST_LAYOUTS:
             model.layouts.clear()
-        model.layouts[header] = Layout(len(body), places, asked.wanted, asked.id, asked.seconds)
+        model.layouts[header] = Layout(
+            len(body), places, asked.wanted, asked.id, asked.seconds, asked.names
+        )
     return asked
 
 
@@ -74,7 +79,8 @@ def asked_of(model: Model, request: InferRequest) -> Asked:
         wanted = [(name, request.binary) for name in model.outputs]
     else:
         wanted = [(model.spec(name).name, binary) for name, binary in request.outputs.items()]
-    return Asked(columns, wanted, request.id, request.seconds)
+    names = [name for name, _ in wanted]
+    return Asked(columns, wanted, request.id, request.seconds, names)
 
 
 def _places(body: bytes, columns: Sequence[Rows]) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -38,12 +38,25 @@ class Batching:
     """So many rows may wait, before requests are turned away."""
 
 
+class Waiter(Protocol):
+    """Whoever waits for answers: a future, or what can be used like one."""
+
+    def done(self) -> bool:
+        """Whether it needs none any more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """Here they are."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """Why there are none."""
+
+
 @dataclass(slots=True, eq=False)
 class _Entry:
     columns: Sequence[Rows]
     names: Sequence[str]
     rows: int
-    future: asyncio.Future[Answers]
+    waiter: Waiter
     deadline: float
 
 
@@ -77,18 +90,25 @@ class Batcher:
         self, columns: Sequence[Rows], names: Sequence[str], seconds: float
     ) -> asyncio.Future[Answers]:
         """These outputs for these rows, if their turn comes in so many seconds."""
+        future: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+        self.put(future, columns, names, seconds)
+        return future
+
+    def put(
+        self, waiter: Waiter, columns: Sequence[Rows], names: Sequence[str], seconds: float
+    ) -> None:
+        """The same for who isn't a future: the answers are given in a later turn of the loop."""
         rows = len(columns[0])
         if self._rows and self._rows + rows > self._batching.max_queue:
             self.metrics.turned_away += 1
             raise overloaded("Too many requests are waiting: try again in a second.")
         loop = asyncio.get_running_loop()
-        entry = _Entry(columns, names, rows, loop.create_future(), monotonic() + seconds)
+        entry = _Entry(columns, names, rows, waiter, monotonic() + seconds)
         self._waiting.append(entry)
         self._rows += rows
         self.metrics.waiting = self._rows
         if not self._busy:
             self._schedule(loop)
-        return entry.future
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         full = self._rows >= self._batching.max_batch
@@ -130,14 +150,14 @@ class Batcher:
         rows, now = 0, monotonic()
         while self._waiting:
             entry = self._waiting[0]
-            lost = entry.future.done()
+            lost = entry.waiter.done()
             late = not lost and entry.deadline < now
             if not (lost or late) and batch and rows + entry.rows > self._batching.max_batch:
                 break
             self._waiting.popleft()
             self._rows -= entry.rows
             if late:
-                entry.future.set_exception(overloaded("The request has waited for too long."))
+                entry.waiter.set_exception(overloaded("The request has waited for too long."))
             elif not lost:
                 batch.append(entry)
                 rows += entry.rows
@@ -148,12 +168,12 @@ class Batcher:
     @staticmethod
     def _give(batch: list[_Entry], found: list[Any]) -> None:
         for entry, one in zip(batch, found, strict=True):
-            if entry.future.done():
+            if entry.waiter.done():
                 continue
             if isinstance(one, Exception):
-                entry.future.set_exception(one)
+                entry.waiter.set_exception(one)
             else:
-                entry.future.set_result(one)
+                entry.waiter.set_result(one)
 
 
 def _worked_out(model: Model, batch: list[_Entry]) -> list[Answers | Exception]:

@@ -20,7 +20,8 @@ from farandole.serving.batching import Batcher
 from farandole.serving.grpc_messages import MESSAGES, MOST_FIELDS, SERVICE, has_too_many_fields
 from farandole.serving.grpc_routes import ROUTES
 from farandole.serving.grpc_tensors import infer_message, read_infer_message
-from farandole.serving.refusal import Refusal, malformed, overloaded
+from farandole.serving.protocol_routes import no_answer
+from farandole.serving.refusal import Refusal, malformed
 from farandole.serving.reply import Reply, Request
 
 if TYPE_CHECKING:
@@ -204,12 +205,12 @@ def _parsed(name: str, body: bytes) -> Any:
 
 async def _answers(batcher: Batcher, asked: Asked, seconds: float) -> Answers:
     """What the batcher says; who cancels its call cancels its place in the queue."""
-    future = batcher.submit(asked.columns, [name for name, _ in asked.wanted], seconds)
+    future = batcher.submit(asked.columns, asked.names, seconds)
     try:
         async with asyncio.timeout(seconds):
             return await future
     except TimeoutError:
-        raise overloaded(f"There was no answer within {seconds:g} s.") from None
+        raise no_answer(seconds) from None
 
 
 async def _no_body() -> dict[str, Any]:

@@ -45,9 +45,7 @@ async def read_body(receive: Receive, headers: Headers, limit: int, seconds: flo
             async with asyncio.timeout(seconds):
                 body = await _rest(receive, body, limit)
         except TimeoutError:
-            raise Refusal(
-                408, f"The body didn't come within {seconds:g} s.", {"connection": "close"}
-            ) from None
+            raise late_body(seconds) from None
     if len(body) > limit:
         raise _too_large(limit)
     encoding = headers.get(b"content-encoding")
@@ -102,6 +100,11 @@ def packed(body: bytes, headers: Headers) -> tuple[bytes, bytes | None]:
             machine = zlib.compressobj(1, wbits=window)
             return machine.compress(body) + machine.flush(), name
     return body, None
+
+
+def late_body(seconds: float) -> Refusal:
+    """What is said of a body that doesn't come."""
+    return Refusal(408, f"The body didn't come within {seconds:g} s.", {"connection": "close"})
 
 
 def _too_large(limit: int) -> Refusal:

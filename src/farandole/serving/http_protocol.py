@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from farandole.serving.exchange import LARGEST, Exchange, direct_route, is_usual
 from farandole.serving.joined_writes import JoinedWrites
+
+if TYPE_CHECKING:
+    from farandole.serving.app import App
 
 MOST_HEADERS = 64 << 10
 """Bytes of a request's first line and headers."""
@@ -18,6 +22,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     slow = 10.0
     """Seconds for a request to come in, and for some of an answer to go out."""
+    direct: App | None = None
+    """Answers small requests to models without ASGI in between; None: nobody."""
+    _default_lines: tuple[Any, bytes] = (None, b"")
 
     def connection_made(self, transport: Any) -> None:
         """Start the clock: a connection without a request is one that waits for headers."""
@@ -27,12 +34,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._seen = 0
         self._clock: asyncio.TimerHandle | None = None
         self._write_clock: asyncio.TimerHandle | None = None
+        self._exchange: Exchange | None = None  # that isn't answered yet
+        self._receiving: Exchange | None = None  # whose body comes in
+        self._idle_since = 0.0
         self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks."""
         self._stop_clock()
         self.resume_writing()
+        if self._exchange is not None:
+            self._exchange.lost()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -45,21 +59,107 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_clock()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """A request begins; what ASGI says of it is made when it is known to go there."""
         self._open = self._in_headers = True
-        super().on_message_begin()
+        self.url, self.headers = b"", []
+        self.expect_100_continue = False
 
     def on_headers_complete(self) -> None:
         """Now comes the body."""
         self._in_headers = False
+        self._receiving = self._new_exchange()
+        if self._receiving is not None:
+            self._exchange = self._receiving
+            self.cycle = self._receiving  # type: ignore[assignment]
+            return
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers.extend(headers)
         super().on_headers_complete()
+
+    def _new_exchange(self) -> Exchange | None:
+        """For a usual request to a model on a connection that waits for nothing else."""
+        if self.direct is None or (route := direct_route(self.url)) is None:
+            return None
+        parser = self.parser
+        if not self._is_idle() or self.expect_100_continue or self.flow.write_paused:
+            return None
+        if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
+            return None
+        headers = dict(self.headers)
+        most = min(LARGEST, self.direct.limits.max_body)
+        if not parser.should_keep_alive() or not is_usual(headers, most):
+            return None
+        return Exchange(self.direct, self, route, headers)
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body."""
+        if self._receiving is not None:
+            self._receiving.parts.append(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Everything is there."""
         self._open = False
         self._seen = 0
         self._stop_clock()
-        super().on_message_complete()
+        if self._receiving is not None:
+            self._receiving.begin()
+            self._receiving = None
+        else:
+            super().on_message_complete()
+
+    def respond(self, answer: bytes, *, close: bool) -> None:
+        """Send all of an exchange's answer."""
+        self._exchange = None
+        self.transport.write_now(answer)  # type: ignore[attr-defined]
+        if close:
+            self.transport.close()
+        self.on_response_complete()
+
+    def default_lines(self) -> bytes:
+        """The headers that uvicorn gives to all answers: the date, which changes once a second."""
+        given = self.server_state.default_headers
+        known, lines = BoundedProtocol._default_lines
+        if known is not given:
+            lines = b"".join(b"%b: %b\r\n" % pair for pair in given)
+            BoundedProtocol._default_lines = (given, lines)
+        return lines
+
+    def on_response_complete(self) -> None:
+        """Go on with what was sent meanwhile, or wait for more: with one clock for many times."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:
+            self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._watch_idleness(self.timeout_keep_alive)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Let the clock run: it looks by itself whether the connection was idle for so long."""
+
+    def _watch_idleness(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(
+            seconds, self.timeout_keep_alive_handler
+        )
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing has happened for long."""
+        self.timeout_keep_alive_task = None
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if self._open or not self._is_idle():
+            return  # its answer starts the clock again
+        if left > 0.01:
+            self._watch_idleness(left)
+        else:
+            super().timeout_keep_alive_handler()
 
     def pause_writing(self) -> None:
         """Who reads nothing of what it asked for is left."""
@@ -111,6 +211,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _too_slow(self) -> None:
         self._clock = None
+        if self._receiving is not None:
+            self._receiving.too_slow(self.slow)
+            return
         if self._open and not self._in_headers and not self._is_idle():
             return  # whoever reads the body gives up by itself, and answers
         self._refuse(b"408 Request Timeout", "The request came too slowly.")

@@ -26,6 +26,11 @@ class JoinedWrites:
             self._loop.call_soon(self._flush)
         self._parts.append(data)
 
+    def write_now(self, data: bytes) -> None:
+        """Write all of an answer, after what was written before."""
+        self._flush()
+        self._transport.write(data)
+
     def close(self) -> None:
         """Close, once all that was written has gone out."""
         self._flush()

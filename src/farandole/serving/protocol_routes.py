@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from farandole import __version__
 from farandole.serving.answers import Answers
-from farandole.serving.asked import read_asked
+from farandole.serving.asked import Asked, read_asked
 from farandole.serving.batching import Batcher
 from farandole.serving.http_body import ClientGone, read_body
 from farandole.serving.infer_response import write_infer_response
 from farandole.serving.json_text import write_json
 from farandole.serving.metrics import CONTENT_TYPE, prometheus_text
-from farandole.serving.model import Rows
+from farandole.serving.model import Model, Rows
 from farandole.serving.refusal import Refusal, malformed, overloaded
 from farandole.serving.reply import Reply, Request
 
@@ -30,10 +30,14 @@ async def infer(app: App, request: Request, name: str, version: str | None) -> R
     request.metrics = batcher.metrics
     body = await read_body(request.receive, request.headers, app.limits.max_body, app.limits.slow)
     model = batcher.model
-    asked = read_asked(model, body, _header_length(request))
+    asked = read_asked(model, body, header_length(request))
     seconds = min(asked.seconds or app.limits.timeout, app.limits.timeout)
-    names = [name for name, _ in asked.wanted]
-    found = await answers(batcher, request, asked.columns, names, seconds)
+    found = await answers(batcher, request, asked.columns, asked.names, seconds)
+    return infer_reply(model, asked, found)
+
+
+def infer_reply(model: Model, asked: Asked, found: Answers) -> Reply:
+    """The answers that were asked for, in the protocol's form."""
     outputs = [
         (name, model.outputs[name].datatype, found.tensor(name), binary)
         for name, binary in asked.wanted
@@ -60,12 +64,18 @@ async def answers(
         future.cancel()
         if gone.done():
             raise ClientGone
-        raise overloaded(f"There was no answer within {seconds:g} s.")
+        raise no_answer(seconds)
     finally:
         gone.cancel()
 
 
-def _header_length(request: Request) -> int | None:
+def no_answer(seconds: float) -> Refusal:
+    """What is said when the time is over."""
+    return overloaded(f"There was no answer within {seconds:g} s.")
+
+
+def header_length(request: Request) -> int | None:
+    """How many bytes of a body are JSON, if binary tensors follow; None: all of it."""
     given = request.headers.get(_HEADER_LENGTH)
     if given is None:
         return None

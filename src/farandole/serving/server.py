@@ -69,7 +69,7 @@ def make_server(app: App, tls: Tls | None, drain: float) -> Any:
     del httptools, uvloop
     from farandole.serving.http_protocol import BoundedProtocol
 
-    protocol = type("Protocol", (BoundedProtocol,), {"slow": app.limits.slow})
+    protocol = type("Protocol", (BoundedProtocol,), {"slow": app.limits.slow, "direct": app})
     config = uvicorn.Config(
         app,
         http=protocol,

@@ -1,0 +1,185 @@
+"""Exchange: a request to a model and its answer, from the parser to the batcher and back.
+
+The way through ASGI costs a task, an event, a scope and several messages for each request: more
+than a small network. Small requests to models go past it. All checks are those of the other way,
+and what is unusual about a request (packed, in chunks, pipelined, HTTP/1.0) goes there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from farandole.serving.answers import Answers
+from farandole.serving.asked import Asked, read_asked
+from farandole.serving.http_body import ClientGone, late_body, packed
+from farandole.serving.model import Model
+from farandole.serving.protocol_routes import header_length, infer_reply, no_answer
+from farandole.serving.reply import Reply, Request
+
+if TYPE_CHECKING:
+    from farandole.serving.app import App
+    from farandole.serving.http_protocol import BoundedProtocol
+
+LARGEST = 64 << 10
+"""Bytes of a body: larger ones are read elsewhere, so that others don't wait for it."""
+_LONGEST = 300
+_PATH = re.compile(
+    rb"/v2/models/([A-Za-z0-9][A-Za-z0-9_.-]{0,127})(?:/versions/([1-9][0-9]{0,8}))?/infer"
+)
+_UNUSUAL = (b"content-encoding", b"transfer-encoding", b"upgrade")
+
+Route = tuple[str, str | None]
+
+
+def direct_route(url: bytes) -> Route | None:
+    """The model and version that a path asks for an answer; None for any other path.
+
+    >>> direct_route(b"/v2/models/flowers/versions/2/infer")
+    ('flowers', '2')
+    >>> direct_route(b"/v2/models/..%2fsecret/infer")
+    """
+    return _direct_route(url) if len(url) < _LONGEST else None
+
+
+@lru_cache(maxsize=1024)
+def _direct_route(url: bytes) -> Route | None:
+    found = _PATH.fullmatch(url)
+    if found is None:
+        return None
+    name, version = found.groups()
+    return name.decode(), None if version is None else version.decode()
+
+
+def is_usual(headers: Mapping[bytes, bytes], most: int) -> bool:
+    """Whether a body comes as it is, and has no more bytes than these."""
+    length = headers.get(b"content-length")
+    return (
+        length is not None
+        and length.isdigit()
+        and len(length) < 10
+        and int(length) <= most
+        and not any(name in headers for name in _UNUSUAL)
+    )
+
+
+class _NoEvent:
+    """Where uvicorn wakes an application that reads: there is none."""
+
+    def set(self) -> None:
+        pass
+
+
+class Exchange:
+    """Stands where uvicorn has a cycle of request and response, and a batcher a future."""
+
+    __slots__ = (
+        "_app", "_asked", "_identity", "_model", "_protocol", "_request", "_route", "_start",
+        "_timer", "disconnected", "keep_alive", "parts", "response_complete",
+    )  # fmt: skip
+    message_event: ClassVar[_NoEvent] = _NoEvent()
+
+    def __init__(
+        self, app: App, protocol: BoundedProtocol, route: Route, headers: Mapping[bytes, bytes]
+    ) -> None:
+        self._app = app
+        self._protocol = protocol
+        self._route = route
+        self._request = Request("POST", "", headers, _nothing_more)
+        self._start = perf_counter()
+        self._identity = app.identity(self._request)
+        self._timer: asyncio.TimerHandle | None = None
+        self.parts: list[bytes] = []
+        """Of the body."""
+        self.keep_alive = True
+        self.response_complete = False
+        self.disconnected = False
+
+    def begin(self) -> None:
+        """All of the request is there: ask the model, or say why not."""
+        self._request.path = self._protocol.url.decode()
+        try:
+            self._app.check(self._request)
+            self._submit(b"".join(self.parts))
+        except Exception as error:
+            self.set_exception(error)
+
+    def _submit(self, body: bytes) -> None:
+        batcher = self._app.repository.find(*self._route)
+        self._request.metrics = batcher.metrics
+        self._model: Model = batcher.model
+        self._asked: Asked = read_asked(self._model, body, header_length(self._request))
+        most = self._app.limits.timeout
+        seconds = min(self._asked.seconds or most, most)
+        batcher.put(self, self._asked.columns, self._asked.names, seconds)
+        if batcher.waits:
+            self._timer = self._protocol.loop.call_later(seconds, self._late, seconds)
+
+    def _late(self, seconds: float) -> None:
+        self._timer = None
+        self.set_exception(no_answer(seconds))
+
+    def too_slow(self, seconds: float) -> None:
+        """The body doesn't come."""
+        self.set_exception(late_body(seconds))
+
+    def lost(self) -> None:
+        """Nobody waits for the answer any more."""
+        if not self.response_complete:
+            self.disconnected = True
+            self.set_exception(ClientGone())
+
+    def done(self) -> bool:
+        """Whether it needs no answer any more."""
+        return self.response_complete
+
+    def set_result(self, found: Answers) -> None:
+        """Answer."""
+        try:
+            reply = infer_reply(self._model, self._asked, found)
+        except Exception as error:
+            self.set_exception(error)
+        else:
+            self._finish(reply)
+
+    def set_exception(self, error: Exception) -> None:
+        """Answer that it can't be answered, and why."""
+        self._finish(self._app.failure(error, self._identity))
+
+    def _finish(self, reply: Reply) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.response_complete = True
+        self._app.count(self._request, reply, perf_counter() - self._start, self._identity)
+        if self.disconnected:
+            return
+        if reply.headers.get("connection") == "close":
+            self.keep_alive = False
+        self._protocol.respond(self._bytes(reply), close=not self.keep_alive)
+
+    def _bytes(self, reply: Reply) -> bytes:
+        body, encoding = packed(reply.body, self._request.headers)
+        more = b"".join(
+            b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in reply.headers.items()
+        )
+        if encoding is not None:
+            more += b"content-encoding: %b\r\n" % encoding
+        if not self.keep_alive and "connection" not in reply.headers:
+            more += b"connection: close\r\n"
+        return (
+            b"%b%bcontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b\r\n%b"
+            % (
+                STATUS_LINE[reply.status], self._protocol.default_lines(),
+                reply.content_type.encode(), len(body), self._identity, more, body,
+            )
+        )  # fmt: skip
+
+
+async def _nothing_more() -> dict[str, Any]:
+    return {"type": "http.disconnect"}
