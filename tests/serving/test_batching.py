@@ -17,6 +17,7 @@ from farandole.inference import Predictor
 from farandole.serving.batching import Batcher, Batching
 from farandole.serving.metrics import ModelMetrics
 from farandole.serving.model import Model
+from farandole.serving.pace import Pace
 from farandole.serving.refusal import Refusal
 
 
@@ -48,7 +49,7 @@ def run(
     async def main() -> Any:
         with ThreadPoolExecutor(1) as threads:
             batcher = Batcher(model, Batching(**options), ModelMetrics("m", "1"), threads)
-            batcher.inline = inline
+            batcher.pace = Pace(batcher.pace.rows, inline)
             return await body(batcher, network)
 
     return asyncio.run(main())

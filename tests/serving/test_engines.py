@@ -16,9 +16,10 @@ from farandole.inference import Predictor
 from farandole.networks import CNN
 from farandole.serving import Serving, app, engines
 from farandole.serving.agreement import Expected, equal_answers
-from farandole.serving.engines import Times, choose_engine, fastest
+from farandole.serving.engines import choose_engine, fastest
 from farandole.serving.model import Model
 from farandole.serving.model_files import ModelFiles
+from farandole.serving.pace import Times
 
 ABOUT = Signature(
     features=("x",), shapes=((8,),), dtypes=("float32",), head="softmax", outputs=3
@@ -48,7 +49,7 @@ class DependsOnValues(nn.Module):
 @pytest.fixture
 def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All engines are tried, and every other engine is faster than the network itself."""
-    monkeypatch.setattr(engines, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(engines, "WORTH", Times(0.0, 0.0))
     order = {"eager": 4.0, "exported": 3.0, "onnx": 1.0}
     monkeypatch.setattr(
         engines, "measure", lambda models, *_: {n: Times(order[n], order[n]) for n in models}
@@ -110,12 +111,12 @@ def test_columns_and_outputs_by_name_stay_what_they_are() -> None:
 def test_a_network_that_is_quick_already_is_not_exported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engines, "measure", lambda models, *_: {"eager": Times(0.4e-3, 1.0)})
+    monkeypatch.setattr(engines, "measure", lambda models, *_: {"eager": Times(0.4e-3, 4e-3)})
     monkeypatch.setattr(engines, "to_program", lambda *_: pytest.fail("exported"))
     model = model_of(mlp())
     with caplog.at_level(logging.INFO, "farandole.serving.engines"):
         assert choose_engine(model, "auto", 4) is model
-    assert "version 1: eager (eager 0.40 ms a row, 1000.00 ms a full batch)" in caplog.text
+    assert "version 1: eager (eager 0.40 ms a row, 4.00 ms a full batch)" in caplog.text
 
 
 @pytest.mark.usefixtures("untimed")

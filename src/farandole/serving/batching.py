@@ -18,11 +18,8 @@ from farandole.inference import Prediction
 from farandole.serving.answers import Answers, lengths_of
 from farandole.serving.metrics import ModelMetrics
 from farandole.serving.model import Model, Rows
+from farandole.serving.pace import Pace
 from farandole.serving.refusal import Refusal, malformed, overloaded
-
-MOST_INLINE = 0.002
-"""Seconds that a full batch may take and still be worked on where requests are read: a thread of
-its own costs more than such a network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +27,8 @@ class Batching:
     """How requests are put together."""
 
     max_batch: int = 64
-    """So many rows at most; a single request may have more."""
+    """So many rows at most, fewer where that is quicker for all (see `pace`); a single request may
+    have more."""
     max_delay: float = 0.0
     """Seconds that a request waits for others. Without, those go together that have come in while
     the network was busy."""
@@ -71,8 +69,8 @@ class Batcher:
     ) -> None:
         self.model = model
         self.metrics = metrics
-        self.inline = False
-        """Whether small batches are worked on in the event loop."""
+        self.pace = Pace(batching.max_batch, inline=False)
+        """How many rows go at once, and whether in the event loop."""
         self._batching = batching
         self._threads = threads
         self._waiting: deque[_Entry] = deque()
@@ -83,8 +81,8 @@ class Batcher:
     @property
     def waits(self) -> bool:
         """Whether a request that comes now won't be answered at once."""
-        more = self._rows > self._batching.max_batch  # than the next turn of the loop computes
-        return self._busy or not self.inline or more or self._batching.max_delay > 0
+        more = self._rows > self.pace.rows  # than the next turn of the loop computes
+        return self._busy or not self.pace.inline or more or self._batching.max_delay > 0
 
     def submit(
         self, columns: Sequence[Rows], names: Sequence[str], seconds: float
@@ -111,7 +109,7 @@ class Batcher:
             self._schedule(loop)
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        full = self._rows >= self._batching.max_batch
+        full = self._rows >= self.pace.rows
         if self._timer is not None:
             if not full or self._batching.max_delay == 0:
                 return
@@ -125,7 +123,7 @@ class Batcher:
         if batch:
             rows = sum(entry.rows for entry in batch)
             self.metrics.batch(rows)
-            if self.inline and rows <= self._batching.max_batch:
+            if self.pace.inline and rows <= self.pace.rows:
                 self._give(batch, _worked_out(self.model, batch))
             else:
                 self._busy = True
@@ -152,7 +150,7 @@ class Batcher:
             entry = self._waiting[0]
             lost = entry.waiter.done()
             late = not lost and entry.deadline < now
-            if not (lost or late) and batch and rows + entry.rows > self._batching.max_batch:
+            if not (lost or late) and batch and rows + entry.rows > self.pace.rows:
                 break
             self._waiting.popleft()
             self._rows -= entry.rows

@@ -12,7 +12,6 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,31 +22,21 @@ from farandole.errors import InputError
 from farandole.inference import Predictor
 from farandole.serving.agreement import Expected
 from farandole.serving.model import Model
+from farandole.serving.pace import Times
 from farandole.serving.warm_up import answer_seconds
 
 log = logging.getLogger("farandole.serving.engines")
 
 AUTO, EAGER = "auto", "eager"
 ENGINES = (AUTO, EAGER, "exported", "compiled", "onnx")
-WORTH_SECONDS = 1e-3
-"""Of a row, as it was loaded: below that, a request costs about as much as the network, and the
-seconds of exporting at every start would not be paid back."""
+WORTH = Times(one=1e-3, full=5e-3)
+"""A row or a full batch, as it was loaded: below both, requests cost about as much as the network,
+and the seconds of exporting at every start would not be paid back."""
 LARGEST, MOST_MODULES = 200 << 20, 300
 """Bytes of weights, and modules: above that, exporting takes too long for a start."""
 GAIN = 0.15
 _ROUNDS = 15
 _MOST_SECONDS = 1.0
-
-
-@dataclass(frozen=True)
-class Times:
-    """Seconds of work: for one row, and for a full batch."""
-
-    one: float
-    full: float
-
-    def __str__(self) -> str:
-        return f"{self.one * 1e3:.2f} ms a row, {self.full * 1e3:.2f} ms a full batch"
 
 
 def fastest(own: str, measured: Mapping[str, Times]) -> str:
@@ -125,7 +114,8 @@ def _measured(model: Model, max_batch: int) -> Model:
         times = measure({model.engine: model}, expected, time.thread_time)
     except Exception:  # what is wrong with it, warming up will say
         return model
-    if times[model.engine].one < WORTH_SECONDS:
+    own = times[model.engine]
+    if own.one < WORTH.one and own.full < WORTH.full:
         _say(model, times)
         return model
     found = {model.engine: model, **_agreeing(model, expected)}

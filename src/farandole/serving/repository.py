@@ -13,11 +13,13 @@ from farandole.errors import InputError, suggestion
 from farandole.serving.batching import Batcher, Batching
 from farandole.serving.metrics import ModelMetrics
 from farandole.serving.model import Model
+from farandole.serving.pace import pace_of
 from farandole.serving.refusal import Refusal
 from farandole.serving.warm_up import warm_up
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 Versions = dict[str, Batcher]
+"""The highest one first."""
 Load = Callable[[str, str, Path], Model]
 
 
@@ -89,7 +91,8 @@ class Repository:
         if path is None:
             raise self._unknown(name, list(self.available()))
         found = versions_in(path) or {"1": path}
-        versions = {version: self._ready(name, version, at) for version, at in found.items()}
+        highest_first = sorted(found, key=int, reverse=True)
+        versions = {version: self._ready(name, version, found[version]) for version in highest_first}
         with self._lock:
             self._served = {**self._served, name: versions}
 
@@ -97,7 +100,8 @@ class Repository:
         model = self._load(name, version, path)
         metrics = self._metrics.setdefault((name, version), ModelMetrics(name, version))
         batcher = Batcher(model, self._batching, metrics, self._threads)
-        batcher.inline = warm_up(model, self._batching.max_batch)
+        most = self._batching.max_batch
+        batcher.pace = pace_of(warm_up(model, most), most)
         return batcher
 
     def unload(self, name: str) -> None:
@@ -112,7 +116,7 @@ class Repository:
         versions = self._served.get(name)
         if versions is None:
             raise self._unknown(name, list(self._served))
-        found = versions.get(version) if version else versions[_highest(versions)]
+        found = versions.get(version) if version else next(iter(versions.values()))
         if found is None:
             there = ", ".join(sorted(versions, key=int))
             raise Refusal(404, f"Model {name!r} has no version {version!r}. It has {there}.")
@@ -151,7 +155,3 @@ def versions_in(path: Path) -> dict[str, Path]:
 def is_network(path: Path) -> bool:
     """Whether this is the folder of a saved network, or of a model that holds one."""
     return any((path / inner / "network.json").is_file() for inner in ("", "network"))
-
-
-def _highest(versions: Versions) -> str:
-    return max(versions, key=int)

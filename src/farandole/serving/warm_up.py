@@ -11,24 +11,26 @@ import torch
 from farandole.artifact import zero_column
 from farandole.data import RaggedArray
 from farandole.errors import InputError
-from farandole.serving.batching import MOST_INLINE
 from farandole.serving.model import Model, Rows
+from farandole.serving.pace import Times
 
 _TIMES = 5
 
 
-def warm_up(model: Model, max_batch: int) -> bool:
-    """Try rows of zeros, as many as a batch has; say whether that is too quick for a thread."""
+def warm_up(model: Model, max_batch: int) -> Times:
+    """Try rows of zeros, one and as many as a batch has; say how long they take."""
     try:
-        answer_seconds(model, zero_columns(model, 1))
-        rows = zero_columns(model, max_batch)
-        seconds = min(answer_seconds(model, rows) for _ in range(_TIMES))
+        one, full = zero_columns(model, 1), zero_columns(model, max_batch)
+        answer_seconds(model, one)
+        return Times(
+            min(answer_seconds(model, one) for _ in range(_TIMES)),
+            min(answer_seconds(model, full) for _ in range(_TIMES)),
+        )
     except Exception as error:
         raise InputError(
             f"Model {model.name!r}, version {model.version}, can't be served: on rows of zeros it "
             f"raises {type(error).__name__}: {str(error)[:200]}"
         ) from error
-    return seconds < MOST_INLINE
 
 
 def answer_seconds(
