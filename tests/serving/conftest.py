@@ -67,7 +67,7 @@ def read_reply(connection: socket.socket) -> tuple[int, bytes]:
 
 def post(path: str, body: bytes, *headers: str) -> bytes:
     """The bytes of a request."""
-    lines = [f"POST {path} HTTP/1.1", "Host: test", f"Content-Length: {len(body)}", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 

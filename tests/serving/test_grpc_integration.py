@@ -369,7 +369,7 @@ def test_slow_senders_are_left(server: Server) -> None:
 @pytest.mark.parametrize(
     "garbage",
     [
-        b"GET / HTTP/1.1\r\nHost: t\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
         os.urandom(4096),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 4096,
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",

@@ -32,7 +32,7 @@ def received(address: tuple[str, int], *, first_pause: float, pause: float) -> i
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         client.settimeout(20)
         client.connect(address)
-        client.sendall(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         time.sleep(first_pause)
         step = SIZE // 20
         while part := client.recv(65536):

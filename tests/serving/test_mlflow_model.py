@@ -242,7 +242,7 @@ def test_workers_serve_it(logged: Path, tmp_path: Path, wanted: Any) -> None:
     )  # fmt: skip
     try:
         for name, engine in (("flowers", "eager"), ("pt2", "exported")):
-            request = f"GET /v2/models/{name} HTTP/1.1\r\nHost: test\r\n\r\n"
+            request = f"GET /v2/models/{name} HTTP/1.1\r\nHost: localhost\r\n\r\n"
             status, said = server.send(request.encode())
             assert (status, json.loads(said)["platform"]) == (200, f"farandole_{engine}")
         tensor = {"name": "x", "shape": [3, 4], "datatype": "FP32", "data": X.ravel().tolist()}

@@ -50,12 +50,15 @@ def test_bodies_that_are_too_large(server: Server) -> None:
     assert len(bomb) < 200_000
     refused(server, post(INFER, bomb, "Content-Encoding: gzip", CLOSE), 413)
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
-    head = f"POST {INFER} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = (
+        f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    )
     refused(server, head + chunk * 4, 413)
 
 
 def test_a_length_that_is_only_announced(server: Server) -> None:
-    head = f"POST {INFER} HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999999\r\n{CLOSE}\r\n\r\n"
+    more = f"Content-Length: 99999999999\r\n{CLOSE}\r\n\r\n"
+    head = f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\n{more}"
     refused(server, head.encode(), 413)
 
 
@@ -118,12 +121,13 @@ def test_names_that_lead_out_of_the_repository(server: Server, name: str) -> Non
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET\r\n\r\n",
-        b"GET / HTTP/9.9\r\nHost: t\r\n\r\n",
-        b"GET /\xff\xfe HTTP/1.1\r\nHost: t\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: t\r\nBad\0Header: 1\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: -5\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
-        b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n"
+        b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nBad\0Header: 1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"
+        b"abcdef",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
@@ -140,7 +144,7 @@ def test_headers_without_an_end(server: Server) -> None:
     [
         b"",
         b"GET / HT",
-        b"GET / HTTP/1.1\r\nHost: t\r\nX-Slow: ",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
         post(INFER, ROW)[:-10],
         post(INFER, b"")[:-2].replace(b"Content-Length: 0", b"Content-Length: 999999") + b"\r\n",
     ],
@@ -172,8 +176,8 @@ def test_a_sender_that_drips_is_left_too(server: Server) -> None:
 
 
 def test_methods_and_paths_that_there_are_not(server: Server) -> None:
-    refused(server, b"DELETE /v2 HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", 405)
-    refused(server, b"GET /nothing HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", 404)
+    refused(server, b"DELETE /v2 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 405)
+    refused(server, b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404)
     refused(server, post("/v2/models//infer", ROW, CLOSE), 404)
 
 

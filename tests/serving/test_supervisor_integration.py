@@ -69,7 +69,7 @@ def infer_over_grpc(server: Server) -> bool:
 
 def counted(server: Server) -> set[str]:
     """The workers that the metrics tell of."""
-    _, text = server.send(b"GET /metrics HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    _, text = server.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     return {part.partition('"')[0] for part in text.decode().split('worker="')[1:]}
 
 

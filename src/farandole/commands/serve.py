@@ -28,6 +28,7 @@ def add_options(parser: CommandParser) -> None:
     add("--from-mlflow", action="append", default=[], metavar="URI", help="MLflow's, or its folder")
     add("--engine", default="auto", metavar="NAME", help="auto, eager, exported, compiled or onnx")
     add("--token-file", metavar="FILE", help="holds what requests need to know")
+    add("--allowed-host", action="append", default=[], metavar="NAME", help="may ask by it; *: any")
     add("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
     add("--tls-key", metavar="FILE", help="its key, if that is in another file")
     add("--max-batch", type=whole_number, default=64, metavar="N", help="rows at once (64)")
@@ -70,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
         allow_pickle=options.allow_pickle,
         engine=options.engine,
         from_mlflow=tuple(options.from_mlflow),
+        allowed_hosts=tuple(options.allowed_host),
     )
     serve(serving, say=lambda line: print(line, flush=True))
     return DONE

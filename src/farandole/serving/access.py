@@ -1,10 +1,16 @@
-"""Who may ask: a token that is compared in constant time, and no pages of other sites."""
+"""Who may ask: a token that is compared in constant time, and no pages of other sites.
+
+A page of another site may give its own name the address of this machine. Its browser then takes the
+server for that site's, and only the name that it asks for, in `Host`, tells.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hmac
+from collections.abc import Collection
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,6 +19,8 @@ from farandole.serving.http_body import Headers
 from farandole.serving.refusal import Refusal
 
 SHORTEST = 16
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LONGEST = 256
 _ASK = {"www-authenticate": 'Bearer realm="farandole", Basic realm="farandole"'}
 
 
@@ -68,6 +76,37 @@ def check_origin(headers: Headers) -> None:
         site = ""
     if site.encode("latin-1") != headers.get(b"host", b""):
         raise Refusal(403, "Pages of other sites may not ask here.")
+
+
+def check_host(names: Collection[str] | None, headers: Headers) -> None:
+    """Raise if the server is asked by a name that isn't its own; None: it may have any.
+
+    >>> check_host(["localhost"], {b"host": b"localhost:8080"})
+    >>> check_host(["localhost"], {b"host": b"evil.example:8080"})
+    Traceback (most recent call last):
+    ...
+    farandole.serving.refusal.Refusal: This server isn't 'evil.example' (see --allowed-host).
+    """
+    given = headers.get(b"host")
+    if names is None or given is None:  # a browser always says it
+        return
+    name = host_name(given[:_LONGEST])
+    if name not in names:
+        raise Refusal(403, f"This server isn't {name!r} (see --allowed-host).")
+
+
+@lru_cache(maxsize=64)
+def host_name(given: bytes) -> str:
+    """The name in a `Host` header, without the port.
+
+    >>> host_name(b"LOCALHOST:80"), host_name(b"[::1]:80"), host_name(b"::1")
+    ('localhost', '::1', '::1')
+    """
+    text = given.decode("latin-1").lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    name, _, port = text.rpartition(":")
+    return name if port.isdigit() and name and ":" not in name else text
 
 
 def _password(value: bytes) -> bytes:

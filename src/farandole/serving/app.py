@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from farandole.serving import access
 from farandole.serving.access_log import AccessLog
 from farandole.serving.batching import Batching
 from farandole.serving.engines import AUTO, check_engine
-from farandole.serving.http_body import ClientGone, Message, Receive, packed
+from farandole.serving.http_body import ClientGone, Message, Receive, aside, packed
 from farandole.serving.json_text import check_installed, write_json
 from farandole.serving.model_files import ModelFiles
 from farandole.serving.refusal import Refusal
@@ -58,6 +58,7 @@ class App:
         token: str | None = None,
         allow_load: bool = False,
         access_log: AccessLog | None = None,
+        hosts: Collection[str] | None = None,
     ) -> None:
         self.repository = repository
         self.limits = limits
@@ -68,6 +69,7 @@ class App:
         self.grpc: GrpcServer | None = None
         """Serves the same over gRPC, from `start` to `stop`."""
         self.token = token
+        self.hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self.access_log = access_log
         self._numbers = itertools.count(1)
         self._prefix = os.urandom(4).hex()
@@ -99,6 +101,7 @@ class App:
 
     def check(self, request: Request) -> None:
         """Raise if its sender may not ask this."""
+        access.check_host(self.hosts, request.headers)
         access.check_token(self.token, request.headers)
         if request.method == "POST":
             access.check_origin(request.headers)
@@ -181,7 +184,7 @@ class App:
 
 
 async def _send(send: Send, request: Request, reply: Reply, identity: bytes) -> None:
-    body, encoding = packed(reply.body, request.headers)
+    body, encoding = await aside(len(reply.body), packed, reply.body, request.headers)
     headers = [
         (b"content-type", reply.content_type.encode()),
         (b"content-length", b"%d" % len(body)),
@@ -211,6 +214,7 @@ def app(
     access_log: str | None = None,
     signature: Signature | None = None,
     engine: str = AUTO,
+    hosts: Sequence[str] | None = None,
 ) -> App:
     """An ASGI application that answers for saved networks.
 
@@ -230,6 +234,7 @@ def app(
         signature: what networks take and give that don't say so themselves.
         engine: what computes: "eager" (the network as it was loaded), "exported", "compiled" or
             "onnx"; "auto": the fastest of those that give the same answers.
+        hosts: the names that it is asked by (`Host`); None: any.
 
     >>> import tempfile, farandole
     >>> from torch import nn
@@ -255,4 +260,5 @@ def app(
         token=token,
         allow_load=allow_load,
         access_log=None if access_log is None else AccessLog(access_log),
+        hosts=hosts,
     )

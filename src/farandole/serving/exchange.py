@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from farandole.serving.app import App
     from farandole.serving.http_protocol import BoundedProtocol
 
-LARGEST = 64 << 10
-"""Bytes of a body: larger ones are read elsewhere, so that others don't wait for it."""
 _LONGEST = 300
 _PATH = re.compile(
     rb"/v2/models/([A-Za-z0-9][A-Za-z0-9_.-]{0,127})(?:/versions/([1-9][0-9]{0,8}))?/infer"
@@ -58,13 +56,13 @@ def _direct_route(url: bytes) -> Route | None:
 
 
 def is_usual(headers: Mapping[bytes, bytes], most: int) -> bool:
-    """Whether a body comes as it is, and has no more bytes than these."""
+    """Whether a body comes as it is, and has fewer bytes than these."""
     length = headers.get(b"content-length")
     return (
         length is not None
         and length.isdigit()
         and len(length) < 10
-        and int(length) <= most
+        and int(length) < most
         and not any(name in headers for name in _UNUSUAL)
     )
 

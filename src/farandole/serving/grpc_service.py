@@ -20,6 +20,7 @@ from farandole.serving.batching import Batcher
 from farandole.serving.grpc_messages import MESSAGES, MOST_FIELDS, SERVICE, has_too_many_fields
 from farandole.serving.grpc_routes import ROUTES
 from farandole.serving.grpc_tensors import infer_message, read_infer_message
+from farandole.serving.http_body import aside
 from farandole.serving.protocol_routes import no_answer
 from farandole.serving.refusal import Refusal, malformed
 from farandole.serving.reply import Reply, Request
@@ -45,6 +46,32 @@ AT_ONCE = 64
 INFER, STREAM = "ModelInfer", "ModelStreamInfer"
 _HEALTH = ("ServerLive", "ServerReady")
 _LONGEST = 500  # of a sentence: it travels among headers, which clients take some kilobytes of
+
+
+class HeldBytes:
+    """Of requests whose answers weren't taken yet; the next is read when there are few."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def room(self) -> None:
+        """Wait until there are fewer than allowed."""
+        await self._room.wait()
+
+    def hold(self, size: int) -> None:
+        """So many more."""
+        self._bytes += size
+        if self._bytes >= self._most:
+            self._room.clear()
+
+    def release(self, size: int) -> None:
+        """So many fewer."""
+        self._bytes -= size
+        if self._bytes < self._most:
+            self._room.set()
 
 
 class GrpcService:
@@ -89,7 +116,7 @@ class GrpcService:
             raise Refusal(408, "The message came too slowly.") from None
         if body is grpc.aio.EOF:
             raise malformed("There is no message, or it is too large.")
-        asked = _parsed(name, body)
+        asked = await aside(len(body), _parsed, name, body)
         if name == INFER:
             found = await self._infer(request, asked)
         else:
@@ -104,16 +131,24 @@ class GrpcService:
             self._check(self._request(STREAM, context), STREAM)
         except Refusal as refusal:
             await context.abort(CODES[refusal.status], str(refusal))
-        waiting: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(AT_ONCE)
+        waiting: asyncio.Queue[tuple[int, asyncio.Task[bytes]] | None] = asyncio.Queue(AT_ONCE)
+        held = HeldBytes(self._app.limits.max_body)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._read_stream(context, group, waiting))
-            while (answer := await waiting.get()) is not None:
+            group.create_task(self._read_stream(context, group, waiting, held))
+            while (one := await waiting.get()) is not None:
+                size, answer = one
                 await context.write(await answer)
+                held.release(size)
 
     async def _read_stream(
-        self, context: Any, group: asyncio.TaskGroup, waiting: asyncio.Queue[Any]
+        self,
+        context: Any,
+        group: asyncio.TaskGroup,
+        waiting: asyncio.Queue[Any],
+        held: HeldBytes,
     ) -> None:
         while not self._ending.done():
+            await held.room()
             reading = asyncio.ensure_future(context.read())
             await asyncio.wait(
                 (reading, self._ending), timeout=IDLE, return_when=asyncio.FIRST_COMPLETED
@@ -121,8 +156,10 @@ class GrpcService:
             if not reading.done() or reading.result() is grpc.aio.EOF:
                 reading.cancel()
                 break
-            answer = self._answer_one(reading.result(), context)
-            await waiting.put(group.create_task(answer))
+            body = reading.result()
+            held.hold(len(body))
+            answer = group.create_task(self._answer_one(body, context))
+            await waiting.put((len(body), answer))
         await waiting.put(None)
 
     async def _answer_one(self, body: bytes, context: Any) -> bytes:
@@ -131,7 +168,7 @@ class GrpcService:
         said = MESSAGES["ModelStreamInferResponse"]()
 
         async def infer() -> bytes:
-            asked = _parsed(INFER, body)
+            asked = await aside(len(body), _parsed, INFER, body)
             said.infer_response.id = asked.id
             found = await self._infer(request, asked)
             found.parameters["triton_final_response"].bool_param = True
@@ -148,13 +185,15 @@ class GrpcService:
         batcher = self._app.repository.find(asked.model_name, asked.model_version or None)
         request.metrics = batcher.metrics
         model = batcher.model
-        given = asked_of(model, read_infer_message(asked))
+        size = asked.ByteSize()
+        given = await aside(size, lambda: asked_of(model, read_infer_message(asked)))
         specs = [model.spec(name) for name, _ in given.wanted]
         most = self._app.limits.timeout
         seconds = min(given.seconds or most, most)  # the sender's deadline is gRPC's to keep
         found = await _answers(batcher, given, seconds)
         outputs = [(spec.name, spec.datatype, found.tensor(spec.name)) for spec in specs]
-        return infer_message(model.name, model.version, given.id, outputs)
+        size = sum(values.nbytes for _, _, values in outputs)
+        return await aside(size, infer_message, model.name, model.version, given.id, outputs)
 
     def _request(self, name: str, context: Any) -> Request:
         """As HTTP has it: gRPC is a POST, and its metadata are headers."""

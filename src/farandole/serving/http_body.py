@@ -6,7 +6,7 @@ import asyncio
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, TypeVar
 
 from farandole.serving.refusal import Refusal, malformed
 
@@ -18,6 +18,16 @@ WORTH_PACKING = 1024
 """Bytes; a smaller body doesn't get smaller enough."""
 _REFUSED = re.compile(rb";q=0(\.0*)?$")
 _WINDOWS = {b"gzip": 31, b"deflate": 15}
+
+
+LARGE = 64 << 10
+"""Bytes that are worked on in a thread, so that other requests don't wait for it."""
+T = TypeVar("T")
+
+
+async def aside(size: int, work: Callable[..., T], *arguments: Any) -> T:
+    """What a function gives for so many bytes: of many, in a thread."""
+    return work(*arguments) if size < LARGE else await asyncio.to_thread(work, *arguments)
 
 
 class ClientGone(Exception):
@@ -49,7 +59,9 @@ async def read_body(receive: Receive, headers: Headers, limit: int, seconds: flo
     if len(body) > limit:
         raise _too_large(limit)
     encoding = headers.get(b"content-encoding")
-    return body if encoding is None else _unpacked(body, encoding.lower(), limit)
+    if encoding is None:
+        return body
+    return await asyncio.to_thread(_unpacked, body, encoding.lower(), limit)  # few may become many
 
 
 async def _rest(receive: Receive, body: bytes, limit: int) -> bytes:

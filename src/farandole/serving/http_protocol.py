@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from farandole.serving.exchange import LARGEST, Exchange, direct_route, is_usual
+from farandole.serving.exchange import Exchange, direct_route, is_usual
+from farandole.serving.http_body import LARGE
 from farandole.serving.joined_writes import JoinedWrites
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
             return None
         headers = dict(self.headers)
-        most = min(LARGEST, self.direct.limits.max_body)
+        most = min(LARGE, self.direct.limits.max_body + 1)
         if not parser.should_keep_alive() or not is_usual(headers, most):
             return None
         return Exchange(self.direct, self, route, headers)

@@ -10,7 +10,7 @@ from farandole import __version__
 from farandole.serving.answers import Answers
 from farandole.serving.asked import Asked, read_asked
 from farandole.serving.batching import Batcher
-from farandole.serving.http_body import ClientGone, read_body
+from farandole.serving.http_body import ClientGone, aside, read_body
 from farandole.serving.infer_response import write_infer_response
 from farandole.serving.json_text import write_json
 from farandole.serving.metrics import CONTENT_TYPE, prometheus_text
@@ -30,10 +30,11 @@ async def infer(app: App, request: Request, name: str, version: str | None) -> R
     request.metrics = batcher.metrics
     body = await read_body(request.receive, request.headers, app.limits.max_body, app.limits.slow)
     model = batcher.model
-    asked = read_asked(model, body, header_length(request))
+    asked = await aside(len(body), read_asked, model, body, header_length(request))
     seconds = min(asked.seconds or app.limits.timeout, app.limits.timeout)
     found = await answers(batcher, request, asked.columns, asked.names, seconds)
-    return infer_reply(model, asked, found)
+    size = sum(found.tensor(name).nbytes for name in asked.names)
+    return await aside(size, infer_reply, model, asked, found)
 
 
 def infer_reply(model: Model, asked: Asked, found: Answers) -> Reply:

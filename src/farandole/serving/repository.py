@@ -92,7 +92,9 @@ class Repository:
             raise self._unknown(name, list(self.available()))
         found = versions_in(path) or {"1": path}
         highest_first = sorted(found, key=int, reverse=True)
-        versions = {version: self._ready(name, version, found[version]) for version in highest_first}
+        versions = {
+            version: self._ready(name, version, found[version]) for version in highest_first
+        }
         with self._lock:
             self._served = {**self._served, name: versions}
 

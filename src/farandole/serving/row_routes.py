@@ -12,7 +12,7 @@ from farandole.errors import suggestion
 from farandole.serving.answers import Answers
 from farandole.serving.batching import Batcher
 from farandole.serving.datatypes import DATATYPES, json_types
-from farandole.serving.http_body import read_body
+from farandole.serving.http_body import aside, read_body
 from farandole.serving.image_text import check_pixels, image_from_text
 from farandole.serving.json_text import read_json, write_json
 from farandole.serving.model import MOST_ROWS, Model, Rows
@@ -30,7 +30,7 @@ _FIELDS = ("rows", "model", "version")
 async def predict(app: App, request: Request) -> Reply:
     """Answer for rows that are objects: a field for each column."""
     body = await read_body(request.receive, request.headers, app.limits.max_body, app.limits.slow)
-    said = read_json(body)
+    said = await aside(len(body), read_json, body)
     if type(said) is not dict:
         raise malformed('The body must be an object, such as {"rows": [{"age": 3}]}.')
     for name in said:
@@ -38,16 +38,18 @@ async def predict(app: App, request: Request) -> Reply:
             raise malformed(f"There is no field {name!r}. {suggestion(name, _FIELDS)}")
     batcher = _batcher(app, said)
     request.metrics = batcher.metrics
-    columns = columns_of_rows(batcher.model, said.get("rows"))
+    columns = await aside(len(body), columns_of_rows, batcher.model, said.get("rows"))
     names = [name for name in batcher.model.outputs if not name.endswith("raw")]
     found = await answers(batcher, request, columns, names, app.limits.timeout)
     model = batcher.model
-    reply = {
-        "model": model.name,
-        "version": model.version,
-        "predictions": predictions(model, found, names),
-    }
-    return Reply(200, write_json(reply))
+    return await aside(len(body), _reply, model, found, names)
+
+
+def _reply(model: Model, found: Answers, names: list[str]) -> Reply:
+    said = predictions(model, found, names)
+    return Reply(
+        200, write_json({"model": model.name, "version": model.version, "predictions": said})
+    )
 
 
 def _batcher(app: App, said: dict[str, Any]) -> Batcher:

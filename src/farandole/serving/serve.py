@@ -18,14 +18,13 @@ import torch
 
 from farandole.arguments import check_integer, check_seconds
 from farandole.errors import InputError
+from farandole.serving.access import LOOPBACK
 from farandole.serving.app import App, Limits, app
 from farandole.serving.engines import AUTO, check_engine
 from farandole.serving.grpc_server import add_grpc, check_grpc_installed
 from farandole.serving.mlflow_model import fetch
 from farandole.serving.model_files import read_signature
 from farandole.serving.server import Tls, address_of, listen, make_server
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +57,8 @@ class Serving:
     engine: str = AUTO
     from_mlflow: tuple[str, ...] = ()
     """Folders and URIs of models that MLflow has."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names that it may be asked by; "*": any."""
 
     def check(self) -> None:
         """Raise if an option can't be meant."""
@@ -87,6 +88,18 @@ class Serving:
         """Whether other machines can ask without a token."""
         return self.host not in LOOPBACK and self.token is None
 
+    @property
+    def hosts(self) -> tuple[str, ...] | None:
+        """The names that it may be asked by; None: any.
+
+        For who listens on this machine alone, and has no token: a page of another site could
+        otherwise ask by a name of its own (see `access`). Or for who says so.
+        """
+        closed = self.host in LOOPBACK and self.token is None
+        if "*" in self.allowed_hosts or not (closed or self.allowed_hosts):
+            return None
+        return (*LOOPBACK, self.host, *self.allowed_hosts)
+
     def app(self) -> App:
         """The application, its models not loaded yet."""
         found = app(
@@ -102,6 +115,7 @@ class Serving:
             access_log=self.access_log,
             signature=read_signature(self.signature) if self.signature else None,
             engine=self.engine,
+            hosts=self.hosts,
         )
         if self.grpc_port is not None:
             add_grpc(
@@ -122,7 +136,10 @@ class Serving:
     @classmethod
     def from_json(cls, given: dict[str, Any]) -> Serving:
         """The inverse of `to_json`."""
-        lists = {name: tuple(given[name]) for name in ("models", "labels", "from_mlflow")}
+        lists = {
+            name: tuple(given[name])
+            for name in ("models", "labels", "from_mlflow", "allowed_hosts")
+        }
         return cls(**{**given, **lists})
 
 

@@ -12,6 +12,7 @@ from farandole.serving.datatypes import BYTES, DATATYPES, json_types
 from farandole.serving.refusal import malformed
 
 Array = np.ndarray[Any, Any]
+_PIECE = 1 << 16
 
 
 def tensor_from_json(name: str, datatype: str, shape: tuple[int, ...], data: Any) -> Any:
@@ -45,6 +46,16 @@ def _flattened(name: str, shape: tuple[int, ...], data: Any) -> list[Any]:
 
 
 def _numbers(name: str, datatype: str, flat: list[Any]) -> Array:
+    if len(flat) <= _PIECE:
+        return _numbers_of_piece(name, datatype, flat)
+    found = np.empty(len(flat), DATATYPES[datatype])
+    for start in range(0, len(flat), _PIECE):  # between them, other threads have their turn
+        piece = slice(start, start + _PIECE)
+        found[piece] = _numbers_of_piece(name, datatype, flat[piece])
+    return found
+
+
+def _numbers_of_piece(name: str, datatype: str, flat: list[Any]) -> Array:
     allowed = json_types(datatype)
     if not set(map(type, flat)) <= allowed:
         other = next(value for value in flat if type(value) not in allowed)
