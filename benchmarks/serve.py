@@ -1,32 +1,31 @@
 """One row, now: the highest rate that is held with 99 of 100 answers in 10 ms.
 
-    .venv/bin/python benchmarks/serve.py [--quick] [--seconds 2 --repeats 3] [--without ray]
+    .venv/bin/python benchmarks/serve.py [--quick] [--seconds 1.5 --rounds 3] [--without ray]
 
 Ours with JSON and with binary tensors, against the bare floor (the same HTTP stack answering a
-constant), LitServe, MLServer and Ray Serve (each in an environment of its own, if pip can). The
-load comes from another process, by the clock: a request's time counts from when it was due. All
-servers are single processes, but for what they start themselves.
+constant; once by ASGI, once by the way that our requests take), LitServe, MLServer and Ray Serve
+(each in an environment of its own, if pip can). The load comes from another process, by the clock:
+a request's time counts from when it was due. All servers are single processes, but for what they
+start themselves. All run in turn, several times; those that aren't measured are stopped meanwhile.
+Ten minutes, and no more rounds than fit into eleven.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from support import packages, reporting
+from support.serve_page import FLOOR, OURS, Runs, page
+from support.server_process import ServerProcess, held
 from torch import nn
 
 import farandole
@@ -41,7 +40,11 @@ PEERS = {
 OWN_PINS = ("mlserver",)  # needs older packages than ours
 NETWORKS = {"[784, 100, 10]": (784,), "CNN": (1, 28, 28)}
 MOST_MS = 10.0
-LOW = 50  # requests a second, for the time that is added at low load
+LOW = 50.0  # requests a second, for the time that is added at low load
+COARSE = [100.0 * 2**step for step in range(8)]
+FINE = [2**0.25, 2**0.5, 2**0.75]
+AROUND = [2**-0.5, 2**-0.25, 1.0, 2**0.25, 2**0.5]
+MINUTES = 11.0
 
 
 def network(name: str) -> nn.Module:
@@ -81,86 +84,6 @@ def post(path: str, body: bytes, more: str = "") -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
-@contextmanager
-def running(command: list[str], port: int, request: bytes) -> Iterator[None]:
-    """A server, until it isn't needed any more; it answers this request."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        wait_for(port, process, request)
-        yield
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(20)
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # and what it has started itself
-        process.wait()
-
-
-def wait_for(port: int, process: subprocess.Popen[bytes], request: bytes) -> None:
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-                connection.sendall(request)
-                if connection.recv(64).split(b" ")[1:2] == [b"200"]:
-                    return
-        except OSError:
-            pass
-        time.sleep(0.2)
-    raise RuntimeError("the server didn't start")
-
-
-def load(port: int, file: Path, rate: float, seconds: float) -> dict[str, float]:
-    command = [
-        sys.executable,
-        SUPPORT / "load_generator.py",
-        "127.0.0.1",
-        port,
-        file,
-        rate,
-        seconds,
-    ]
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=True
-    )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
-
-
-def held(found: dict[str, float]) -> bool:
-    return found["p99"] < MOST_MS and not found["failed"]
-
-
-def highest(port: int, file: Path, seconds: float) -> dict[str, Any]:
-    """The highest rate that is held, to about a fifth; and the times at low load."""
-    load(port, file, 200, 0.5)
-    low = load(port, file, LOW, seconds)
-    best, rate = low if held(low) else None, 400.0
-    step = 2.0
-    while step > 1.15:
-        found = load(port, file, rate, seconds)
-        if held(found):
-            best = found
-            rate *= step
-        else:
-            base = best["rate"] if best else rate / step
-            step = step**0.5
-            rate = base * step
-        if rate < LOW:
-            break
-    return {"low": low, "best": best}
-
-
 def peer_python(name: str) -> Path | None:
     """The interpreter of an environment with this peer; None where pip can't make one."""
     folder = packages.CACHE / f"peer-{name}"
@@ -185,9 +108,10 @@ def contenders(without: list[str]) -> dict[str, tuple[str, list[str]]]:
     script = str(SUPPORT / "serve_peers.py")
     ours = [sys.executable, "-m", "farandole", "serve", "model=MODEL", "--port", "PORT"]
     found = {
-        "floor": ("binary", [sys.executable, script, "floor", "PORT", "MODEL"]),
-        "ours, binary": ("binary", ours),
-        "ours, JSON": ("JSON", ours),
+        FLOOR: ("binary", [sys.executable, script, "floor", "PORT", "MODEL"]),
+        f"{FLOOR}, past ASGI": ("binary", [sys.executable, script, "direct", "PORT", "MODEL"]),
+        f"{OURS}, binary": ("binary", ours),
+        f"{OURS}, JSON": ("JSON", ours),
     }
     for name in PEERS:
         if name not in without and (python := peer_python(name)) is not None:
@@ -196,96 +120,87 @@ def contenders(without: list[str]) -> dict[str, tuple[str, list[str]]]:
     return found
 
 
-Runs = dict[str, list[dict[str, Any]]]
-"""By server: what each repetition found."""
+def one_round(server: ServerProcess, before: list[dict[str, Any]], seconds: float) -> Any:
+    """The times at low load, and the highest rate that is held, to about a fifth."""
+    server.load([200.0], 0.5, MOST_MS)
+    (low,) = server.load([LOW], 2 * seconds, MOST_MS)
+    known = [one["best"]["rate"] for one in before if one["best"]]
+    if known:
+        tried = server.load([known[-1] * step for step in AROUND], seconds, MOST_MS)
+    else:
+        tried = server.load(COARSE, seconds, MOST_MS)
+        top = max([one["rate"] for one in tried if held(one, MOST_MS)], default=LOW)
+        tried += server.load([top * step for step in FINE], seconds, MOST_MS)
+    good = [one for one in (low, *tried) if held(one, MOST_MS)]
+    return {"low": low, "best": max(good, key=lambda one: one["rate"], default=None)}
 
 
-def measure(seconds: float, repeats: int, without: list[str]) -> dict[str, Runs]:
-    """All servers in turn, and that several times."""
+def measure(seconds: float, rounds: int, without: list[str]) -> dict[str, Runs]:
+    """For both networks: all servers in turn, and that several times."""
     found: dict[str, Runs] = {}
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
-        for name, shape in NETWORKS.items():
-            folder = Path(place) / f"net-{len(found)}"
+        for number, (name, shape) in enumerate(NETWORKS.items(), 1):
+            folder = Path(place) / f"net-{number}"
             farandole.save(network(name), folder, {"x": np.zeros((1, *shape), np.float32)})
-            files = {kind: folder.with_suffix(f".{kind}") for kind in requests(name)}
             for kind, content in requests(name).items():
-                files[kind].write_bytes(content)
-            servers = contenders(without)
-            found[name] = {who: [] for who in servers}
-            for _ in range(repeats):
-                for who, (kind, command) in servers.items():
-                    found[name][who].append(one_server(command, folder, files[kind], seconds))
-                    print(f"{name}: {who} {found[name][who][-1]}", file=sys.stderr, flush=True)
+                folder.with_suffix(f".{kind}").write_bytes(content)
+            until = begin + 60 * MINUTES * number / len(NETWORKS)
+            found[name] = {}
+            for group in groups(contenders(without)):
+                found[name] |= in_turn(name, group, folder, seconds, rounds, until)
     return found
 
 
-def one_server(command: list[str], folder: Path, request: Path, seconds: float) -> dict[str, Any]:
-    port = free_port()  # MLServer takes the two after it as well
-    words = {"PORT": str(port), "model=MODEL": f"model={folder}", "MODEL": str(folder)}
-    with running([words.get(word, word) for word in command], port, request.read_bytes()):
-        return highest(port, request, seconds)
+def groups(servers: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that can be stopped and go on later; and Ray, whose parts then take each other for
+    dead, by itself."""
+    ray = {who: one for who, one in servers.items() if who.startswith("ray")}
+    return [{who: one for who, one in servers.items() if who not in ray}, *([ray] if ray else [])]
 
 
-def goals(found: dict[str, Runs]) -> list[list[str]]:
-    rows = []
-    for name, ways in found.items():
-        floor, ours = ways["floor"], ways["ours, binary"]
-        share = [rate(a) / rate(b) if rate(b) else 0.0 for a, b in zip(ours, floor, strict=True)]
-        added = [a["low"]["p50"] - b["low"]["p50"] for a, b in zip(ours, floor, strict=True)]
-        rows.append([f"share of the floor's rate, {name}", reporting.spread(share), "≥ 0.7"])
-        rows.append([f"ms added at low load (p50), {name}", reporting.spread(added), "< 1"])
-        for who in ways:
-            if who not in ("floor", "ours, binary", "ours, JSON"):
-                pairs = zip(ways["ours, JSON"], ways[who], strict=True)
-                times = [rate(a) / max(rate(b), LOW) for a, b in pairs]
-                rows.append([f"ours (JSON) / {who}, {name}", reporting.spread(times, 1), "> 1"])
-    return rows
-
-
-def rate(one: dict[str, Any]) -> float:
-    return float(one["best"]["rate"]) if one["best"] else 0.0
-
-
-def page(found: dict[str, Runs]) -> str:
-    rows = [
-        [
-            name,
-            who,
-            reporting.spread([one["low"]["p50"] for one in runs]),
-            reporting.spread([one["low"]["p99"] for one in runs]),
-            reporting.spread([rate(one) for one in runs], 0),
-        ]
-        for name, ways in found.items()
-        for who, runs in ways.items()
-    ]
-    header = ["network", "server", f"p50 at {LOW}/s", f"p99 at {LOW}/s", "rate with p99 < 10 ms"]
-    return (
-        "# One row, now\n\nRequests of one row, in ms, and the highest rate (requests a second) "
-        "at which 99 of 100 answers\ncome within 10 ms: median (range). The load comes from a "
-        "process of its own on the same two cores;\nrequests leave by the clock (Poisson), over 64 "
-        "connections, and count from when they were due.\nEach server is one process with one "
-        "thread for its network, but for what it starts itself; all run in\nturn. The floor is "
-        "uvicorn with our HTTP protocol, answering a constant. Rates are tried in steps of a\n"
-        "fifth; quantiles are the median of five windows, since the machine itself stalls at times."
-        f"{' 0: not even at low load.' if any_failed(found) else ''}\n"
-        f"\n{reporting.markdown(header, rows)}\n\n"
-        f"{reporting.markdown(['', 'median (range)', 'goal'], goals(found))}"
-    )
-
-
-def any_failed(found: dict[str, Runs]) -> bool:
-    return any(not rate(one) for ways in found.values() for runs in ways.values() for one in runs)
+def in_turn(
+    name: str, group: dict[str, Any], folder: Path, seconds: float, rounds: int, until: float
+) -> Runs:
+    """What each round has found of each of these servers; those that don't start are left out."""
+    running: dict[str, ServerProcess] = {}
+    runs: Runs = {}
+    try:
+        for who, (kind, command) in group.items():
+            server = ServerProcess(command, folder, folder.with_suffix(f".{kind}"))
+            running[who] = server
+            try:
+                server.wait()
+            except RuntimeError as error:
+                print(f"{name}: {who}: {error}", file=sys.stderr, flush=True)
+                running.pop(who).stop()
+                continue
+            if len(group) > 1:
+                server.pause()
+        for number in range(rounds):
+            if number and time.monotonic() > until:
+                break
+            for who, server in running.items():
+                server.go()
+                runs.setdefault(who, []).append(one_round(server, runs.get(who, []), seconds))
+                if len(group) > 1:
+                    server.pause()
+                print(f"{name}: {who} {runs[who][-1]}", file=sys.stderr, flush=True)
+    finally:
+        for server in running.values():
+            server.stop()
+    return runs
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each rate")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each rate")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="once, a second, without peers")
     parser.add_argument("--without", default="", metavar="A,B", help="leave peers out")
     given = parser.parse_args()
     if given.quick:
         print(page(measure(1.0, 1, list(PEERS))))
     else:
-        figures = measure(given.seconds, given.repeats, given.without.split(","))
+        figures = measure(given.seconds, given.rounds, given.without.split(","))
         reporting.write("serve", {"ms and rates": figures}, page(figures))

@@ -1,10 +1,11 @@
 """An open-loop load generator, in a process of its own: requests leave by the clock.
 
-    python benchmarks/support/load_generator.py HOST PORT REQUEST_FILE RATE SECONDS
+    python benchmarks/support/load_generator.py HOST PORT REQUEST_FILE SECONDS RATE...
 
 A request's time counts from when it should have left, so a server that falls behind can't hide it.
-Prints JSON: how many were answered, how many failed, and the times' quantiles in ms: the median of
-those of five windows, since on a shared machine a stall of the whole machine comes now and then.
+For each line on standard input, the next rate is tried, and a line of JSON printed: how many were
+answered, how many failed, and the times' quantiles in ms: the median of those of five windows,
+since on a shared machine a stall of the whole machine comes now and then.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class Generator:
         loop = asyncio.get_running_loop()
         for _ in range(CONNECTIONS):
             await loop.create_connection(lambda: Connection(self), host, port)
+        connections = list(self.free)
         gaps = np.random.default_rng(0).exponential(1 / self._rate, self._count)
         start = time.perf_counter() + 0.05
         for due in start + np.cumsum(gaps):
@@ -88,9 +90,13 @@ class Generator:
                 self.free.popleft().ask(self._request, due)
             else:
                 self._waiting.append(due)
-        deadline = time.perf_counter() + 2
+            if len(self._waiting) > self._rate:  # more than a second behind: it won't catch up
+                break
+        deadline = time.perf_counter() + 1
         while len(self._times) < self._count and time.perf_counter() < deadline:
             await asyncio.sleep(0.01)
+        for one in connections:
+            one.transport.abort()
         return self._summary()
 
     def _summary(self) -> dict[str, float]:
@@ -108,6 +114,7 @@ class Generator:
 
 
 if __name__ == "__main__":
-    host, port, file, rate, seconds = sys.argv[1:]
-    generator = Generator(Path(file).read_bytes(), float(rate), float(seconds))
-    print(json.dumps(uvloop.run(generator.run(host, int(port)))))
+    host, port, file, seconds, *rates = sys.argv[1:]
+    for rate, _ in zip(rates, sys.stdin, strict=False):
+        generator = Generator(Path(file).read_bytes(), float(rate), float(seconds))
+        print(json.dumps(uvloop.run(generator.run(host, int(port)))), flush=True)

@@ -1,6 +1,7 @@
 """The servers that benchmarks/serve.py compares: `python serve_peers.py KIND PORT MODEL_FOLDER`.
 
-Each answers a row of the same network. "floor" is our HTTP stack with a constant for an answer.
+Each answers a row of the same network. "floor" is our HTTP stack with a constant for an
+answer, "direct" the same past ASGI.
 """
 
 from __future__ import annotations
@@ -11,9 +12,43 @@ from typing import Any
 
 def floor(port: int, folder: str) -> None:
     """uvicorn with our protocol, and nothing to compute."""
-    import uvicorn
-
     from farandole.serving.http_protocol import BoundedProtocol
+
+    _constant(port, BoundedProtocol)
+
+
+def direct(port: int, folder: str) -> None:
+    """The same past ASGI, as small requests to models go."""
+    from farandole.serving.http_protocol import BoundedProtocol
+
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+
+    class Constant:
+        """Instead of an exchange with a model."""
+
+        response_complete = disconnected = False
+        keep_alive = True
+
+        def __init__(self, protocol: Any) -> None:
+            self._protocol = protocol
+            self.parts: list[bytes] = []
+
+        def begin(self) -> None:
+            self.response_complete = True
+            self._protocol.respond(answer, close=False)
+
+        def lost(self) -> None:
+            pass
+
+    class Protocol(BoundedProtocol):
+        def _new_exchange(self) -> Any:
+            return Constant(self)
+
+    _constant(port, Protocol)
+
+
+def _constant(port: int, protocol: Any) -> None:
+    import uvicorn
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         while (await receive()).get("more_body"):
@@ -25,7 +60,7 @@ def floor(port: int, folder: str) -> None:
     uvicorn.run(
         app,
         port=port,
-        http=BoundedProtocol,
+        http=protocol,
         loop="uvloop",
         ws="none",
         lifespan="off",
@@ -92,7 +127,7 @@ def mlserver(port: int, folder: str) -> None:
     asyncio.run(run())
 
 
-KINDS = {"floor": floor, "litserve": litserve, "ray": ray, "mlserver": mlserver}
+KINDS = {"floor": floor, "direct": direct, "litserve": litserve, "ray": ray, "mlserver": mlserver}
 
 if __name__ == "__main__":
     kind, port, folder = sys.argv[1:]
