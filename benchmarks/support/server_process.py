@@ -105,8 +105,10 @@ class ServerProcess:
 
     def stop(self) -> None:
         """End it, and what it has started."""
-        self.go()
-        started = psutil.Process(self._process.pid).children(recursive=True)
+        started = []
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            self.go()
+            started = psutil.Process(self._process.pid).children(recursive=True)
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(20)

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import InputError
-from farandole.serving.access import check_origin, check_token, read_token
+from farandole.serving import Serving
+from farandole.serving.access import check_host, check_origin, check_token, read_token
+from farandole.serving.app import App, Limits
+from farandole.serving.batching import Batching
 from farandole.serving.refusal import Refusal
+from farandole.serving.repository import Repository
 
 TOKEN = "a-token-of-some-length"
 
@@ -64,3 +68,31 @@ def test_a_token_file_holds_one_long_word(tmp_path: Path) -> None:
             read_token(str(file))
     with pytest.raises(InputError, match="can't be read"):
         read_token(str(tmp_path / "none"))
+
+
+def test_a_loopback_server_is_asked_by_its_own_names_only() -> None:
+    """Else a page of another site could give its name this machine's address, and ask."""
+    local = Serving(models=("net",)).hosts
+    for host in (b"localhost:8080", b"127.0.0.1", b"[::1]:8080", b"LocalHost"):
+        check_host(local, {b"host": host})
+    check_host(local, {})  # no browser
+    others = (
+        b"evil.example", b"evil.example:8080", b"localhost.evil.example", b"", b"\xff",
+        b"127.0.0.1.evil.example:80", b"[::1].evil.example", b"evil.example@localhost",
+    )  # fmt: skip
+    for host in others:
+        with pytest.raises(Refusal) as refused:
+            check_host(local, {b"host": host})
+        assert refused.value.status == 403
+
+
+def test_other_names_can_be_allowed_and_a_token_is_enough() -> None:
+    named = Serving(models=("net",), allowed_hosts=("Models.example",))
+    served = App(Repository([], lambda *_: None, Batching()), limits=Limits(), hosts=named.hosts)  # type: ignore[arg-type,return-value]
+    for host in (b"models.example:80", b"localhost"):
+        check_host(served.hosts, {b"host": host})
+    with pytest.raises(Refusal, match="isn't 'other"):
+        check_host(served.hosts, {b"host": b"other.example"})
+    for free in ({"allowed_hosts": ("*",)}, {"token": TOKEN}, {"host": "0.0.0.0"}):
+        assert Serving(models=("net",), **free).hosts is None  # type: ignore[arg-type]
+    assert Serving.from_json(named.to_json()) == named

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
 import zlib
 from collections.abc import Iterator
 
 import pytest
 
-from farandole.serving.http_body import ClientGone, packed, read_body
+from farandole.serving import http_body
+from farandole.serving.http_body import LARGE, ClientGone, aside, packed, read_body
 from farandole.serving.refusal import Refusal
 
 UNFINISHED = b"and so on"
@@ -92,3 +94,37 @@ def test_large_answers_are_packed_for_who_asks() -> None:
     assert zlib.decompress(packed(body, {b"accept-encoding": b"Deflate"})[0]) == body
     assert packed(body, {b"accept-encoding": b"gzip;q=0, br"}) == (body, None)
     assert packed(body, {}) == (body, None)
+
+
+def test_many_bytes_are_worked_on_in_a_thread() -> None:
+    async def threads() -> list[int]:
+        return [await aside(size, threading.get_ident) for size in (LARGE - 1, LARGE)]
+
+    few, many = asyncio.run(threads())
+    assert few == threading.get_ident() != many
+
+
+def test_large_requests_do_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a body is unpacked and read, the loop goes on: here it has to, for that to end."""
+    read, turns = threading.Event(), []
+
+    def slow(*_: object) -> bytes:
+        assert read.wait(20), "the event loop stood still"
+        return b""
+
+    monkeypatch.setattr(http_body, "_unpacked", slow)
+
+    async def main() -> None:
+        async def receive() -> dict[str, object]:
+            return {"type": "http.request", "body": b"packed"}
+
+        reading = asyncio.ensure_future(
+            read_body(receive, {b"content-encoding": b"gzip"}, 1000, 5.0)
+        )
+        while not turns:
+            await asyncio.sleep(0.01)
+            turns.append(1)
+        read.set()
+        assert await reading == b""
+
+    asyncio.run(main())

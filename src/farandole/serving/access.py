@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import re
 from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from farandole.serving.refusal import Refusal
 SHORTEST = 16
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LONGEST = 256
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::\d*)?")
 _ASK = {"www-authenticate": 'Bearer realm="farandole", Basic realm="farandole"'}
 
 
@@ -103,10 +105,8 @@ def host_name(given: bytes) -> str:
     ('localhost', '::1', '::1')
     """
     text = given.decode("latin-1").lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    name, _, port = text.rpartition(":")
-    return name if port.isdigit() and name and ":" not in name else text
+    found = _HOST.fullmatch(text)
+    return text if found is None else found[1] or found[2]
 
 
 def _password(value: bytes) -> bytes:
