@@ -53,7 +53,7 @@ class Sender(threading.Thread):
 
     def _once(self, body: bytes) -> tuple[int, bytes]:
         with self._server.connect() as connection:
-            request = post("/v2/models/words/infer", body, "Connection: close")
+            request = post("/v2/models/words/infer", body)
             connection.sendall(request)
             return read_reply(connection)
 
