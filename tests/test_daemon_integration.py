@@ -29,3 +29,8 @@ def test_a_new_worker_has_torch(spark: SparkSession) -> None:
     with pytest.raises(Exception, match="so that the next workers are new"):
         rows.mapInArrow(failing, "loaded boolean").collect()
     assert [row.loaded for row in rows.mapInArrow(loaded, "loaded boolean").collect()] == [True] * 2
+
+
+def test_rdds_wait_for_no_torch(spark: SparkSession) -> None:
+    found = spark.sparkContext.parallelize([0], 1).map(lambda _: "torch" in sys.modules)
+    assert found.collect() == [False]

@@ -9,6 +9,7 @@ each run.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -17,17 +18,22 @@ _HEAVY = (
     "farandole.training",
     "farandole.engines.worker",
 )
+_OF_DATAFRAMES = {"SPARK_SIMPLIFIED_TRACEBACK", "PYTHON_FAULTHANDLER_DIR"}
+"""Spark gives one of these to the daemon of DataFrames' functions, and not to that of RDDs'."""
 
 
 def main() -> None:
     """Load what workers need, and become Spark's own daemon.
 
-    Where a package is missing it is that daemon and no more: functions that don't need the package
-    run all the same, and ours say what is missing.
+    RDDs have a daemon of their own, which a session starts when it saves its first pipeline:
+    nothing of ours runs on RDDs, so that one loads nothing. Where a package is missing it is
+    Spark's daemon and no more: functions that don't need the package run all the same, and ours
+    say what is missing.
     """
     try:
-        for name in (*_HEAVY, "pyspark.sql.pandas.types", "farandole.inference"):
-            import_module(name)
+        if _OF_DATAFRAMES & os.environ.keys():
+            for name in (*_HEAVY, "pyspark.sql.pandas.types", "farandole.inference"):
+                import_module(name)
     except ImportError as error:
         print(f"farandole.daemon: {error}. Workers start without torch.", file=sys.stderr)
     import_module("pyspark.daemon").manager()
