@@ -9,6 +9,7 @@ each run.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -36,6 +37,8 @@ def main() -> None:
                 import_module(name)
     except ImportError as error:
         print(f"farandole.daemon: {error}. Workers start without torch.", file=sys.stderr)
+    gc.collect()
+    gc.freeze()  # a worker collects its garbage after each task: not through all of torch
     import_module("pyspark.daemon").manager()
 
 
