@@ -69,6 +69,7 @@ def test_new_code_and_environment_are_seen(
 
 def describe() -> dict[str, Any]:
     import pyarrow
+    import sklearn.datasets  # noqa: F401 - the tests' server has it (tests/conftest.py), and its BLAS
 
     pools = threadpoolctl.threadpool_info()
     return {
