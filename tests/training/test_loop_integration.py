@@ -38,7 +38,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_what_the_last_finished_epoch_learned_is_kept(workers: int, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
