@@ -28,7 +28,8 @@ FOLDER = ROOT / ".matrix"
 RESULTS = FOLDER / "results.json"
 PYTHONS = ("3.11", "3.12", "3.13")
 SPARKS = ("4.1", "4.2", "4.3")
-CHECKS = ("fit", "transform", "save", "load", "perceptron", "predict_udf", "train")
+CHECKS = ("fit", "transform", "save", "load", "perceptron", "predict_udf", "heads", "featurizer")
+CHECKS += ("train",)
 SESSIONS = {"classic": [], "Connect": ["--connect"]}
 SUITE_SECONDS = 900
 
@@ -37,8 +38,9 @@ HEAD = """# What it runs with
 `make matrix` wrote this page. It makes a virtual environment for each pair of a Python and a Spark
 version, with the other packages as `constraints.txt` pins them, and runs `scripts/smoke.py` there,
 on classic Spark and on Spark Connect: fit with two workers, transform, save, load, the perceptron
-against Spark ML's own, `predict_udf`, and `farandole.train` with two processes. Only what passed
-all of it stands in the ranges and classifiers of `pyproject.toml`.
+against Spark ML's own, `predict_udf`, a network with two heads, `Featurizer`, and `farandole.train`
+with two processes. Only what passed all of it stands in the ranges and classifiers of
+`pyproject.toml`.
 
 | Python | Spark | torch | classic | Connect |
 |---|---|---|---|---|
@@ -51,7 +53,8 @@ estimator, its input, saved perceptrons, `predict_udf` and the Spark engine pass
 `test_perceptron_io_integration.py`, `tests/inference/test_udf_integration.py`,
 `test_udf_forms_integration.py`, `tests/engines/test_spark_integration.py`). Spark 4.1 can't number
 rows: `shuffle=False` is refused there. It leaves its own sockets to the garbage collector, which
-Python's development mode warns of.
+Python's development mode warns of. Networks with two heads and `Featurizer` joined the suite later:
+they were tried with Python 3.11 only, on Spark 4.1.4 (classic and Connect) and 4.3.0 (classic).
 """
 
 

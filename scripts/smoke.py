@@ -17,14 +17,28 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import torch
 from pyspark.ml import classification as spark_ml
 from pyspark.ml.functions import array_to_vector, vector_to_array
 from pyspark.sql import DataFrame, SparkSession
 from torch import nn
 
 import farandole
-from farandole.spark import TorchEstimator, TorchModel
+from farandole.spark import Featurizer, TorchEstimator, TorchModel
 from farandole.spark.classification import MultilayerPerceptronClassifier
+
+
+class ClusterAndSum(nn.Module):
+    """Two heads: the class of a point, and the sum of its coordinates."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.label = nn.Linear(2, 3)
+        self.total = nn.Linear(2, 1)
+
+    def forward(self, features: torch.Tensor) -> dict[str, torch.Tensor]:
+        """A tensor for each head, by its name."""
+        return {"label": self.label(features), "total": self.total(features)}
 
 
 @dataclass
@@ -78,6 +92,36 @@ class Smoke:
         expected = [row.probability.toArray() for row in answers]
         np.testing.assert_allclose([np.asarray(row.p) for row in asked], expected, rtol=1e-5)
 
+    def heads(self) -> None:
+        """Two heads learn a label each, and predict it in columns of their own."""
+        rows = self.rows.selectExpr("*", "double(features[0] + features[1]) AS total")
+        estimator = TorchEstimator(
+            network=ClusterAndSum(),
+            labelCols=["label", "total"],
+            loss={"label": "cross_entropy", "total": "mse"},
+            learningRate=0.05,
+            epochs=20,
+            batchSize=16,
+            numWorkers=2,
+            seed=1,
+        )
+        model = estimator.setParams(progress=False).fit(rows)
+        model.write().save(str(self.folder / "heads"))
+        found = TorchModel.load(str(self.folder / "heads")).transform(rows).collect()
+        accuracy = np.mean([row.label == row.prediction_label for row in found])
+        error = np.mean([abs(row.total - row.prediction_total) for row in found])
+        assert accuracy > 0.9, f"accuracy {accuracy:.2f}"
+        assert error < 0.2, f"mean error {error:.2f}"
+
+    def featurizer(self) -> None:
+        """The hidden layer of a network, against NumPy's product."""
+        network = self.model.network
+        stage = Featurizer(model=network, layer="1", inputCol="features", outputCol="hidden")
+        found = stage.transform(self.rows).collect()
+        weight, bias = (one.detach().numpy() for one in network[0].parameters())
+        expected = np.maximum(np.asarray([row.features for row in found]) @ weight.T + bias, 0)
+        np.testing.assert_allclose([row.hidden.toArray() for row in found], expected, atol=1e-5)
+
     def train(self) -> None:
         """Two processes of this machine learn the same without Spark."""
         table = self.rows.select("features", "label").toPandas()
@@ -109,6 +153,8 @@ CHECKS: tuple[Callable[[Smoke], None], ...] = (
     Smoke.load,
     Smoke.perceptron,
     Smoke.predict_udf,
+    Smoke.heads,
+    Smoke.featurizer,
     Smoke.train,
 )
 

@@ -229,13 +229,13 @@ def python_daemon(spark: SparkSession, module: str) -> Iterator[None]:
 
 def bare_python(folder: Path, without: Sequence[str]) -> str:
     """A Python of this version that has the packages of this one, but for some; its path."""
-    import sysconfig
     import venv
 
     venv.create(folder, with_pip=False, symlinks=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     target = folder / "lib" / version / "site-packages"
-    for package in Path(sysconfig.get_paths()["purelib"]).iterdir():
+    homes = [Path(home) for home in sys.path if home.endswith("site-packages")]
+    for package in (package for home in homes for package in home.iterdir()):
         hidden = package.name.startswith(("farandole", "__pycache__", *without))
         linked = package.suffix == ".pth"  # to a package that is being worked on: farandole itself
         if not hidden and not linked and not (target / package.name).exists():

@@ -22,7 +22,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "farandole"
 
 ROWS = (
     ("errors",),
-    ("arguments", "devices", "progress", "ragged", "system_resources"),
+    ("arguments", "devices", "progress", "ragged", "system_resources", "tracebacks"),
     ("world", "networks", "_spark"),
     ("pretrained",),
     ("artifact", "checkpoint"),  # what is on disk; artifacts rebuild networks by name

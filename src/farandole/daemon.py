@@ -4,7 +4,8 @@
 
 An import of torch takes seconds, and without this every new Python worker pays for it: there are
 as many as tasks run at a time; Spark starts new ones after each failed task, `LocalEngine` in
-each run.
+each run. Where executors may lack farandole, `farandole_daemon` is this one or Spark's own:
+`farandole.spark.daemon_settings()`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def main() -> None:
         if _OF_DATAFRAMES & os.environ.keys():
             for name in (*_HEAVY, "pyspark.sql.pandas.types", "farandole.inference"):
                 import_module(name)
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: a library that torch or pyarrow can't load
         print(f"farandole.daemon: {error}. Workers start without torch.", file=sys.stderr)
     gc.collect()
     gc.freeze()  # a worker collects its garbage after each task: not through all of torch

@@ -39,6 +39,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 class FarandoleError(Exception):
     """Base of all errors that Farandole raises on purpose."""
 
+    full_traceback: str = ""
+    """Every frame, and what led to it, as text: a public call shows the user's own frames only."""
+
 
 class InputError(FarandoleError, ValueError):
     """An argument, a column or a value that can't be used."""

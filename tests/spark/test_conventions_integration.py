@@ -164,10 +164,29 @@ def test_thresholds_are_those_of_spark_ml(data: DataFrame) -> None:
         assert ours.select("prediction").collect() == spark.select("prediction").collect()
     assert model.predict(vectors.first().features) == 1.0
     with pytest.raises(InputError, match="numClasses=3, but thresholds has length 2"):
-        model.setThresholds([0.5, 0.5]).transform(vectors)
-    regression = model_of(small_network(1), "identity", 1).setThresholds([0.5, 0.5])
+        model.setThresholds([0.5, 0.5])
+    assert model.getThresholds() == [1.0, 0.0, 1.0]
+    with pytest.raises(InputError, match="numClasses=3, but thresholds has length 2"):
+        model.copy({model.thresholds: [0.5, 0.5]}).transform(vectors)
+    regression = model_of(small_network(1), "identity", 1)
     with pytest.raises(InputError, match="thresholds are for a classifier"):
-        regression.transform(vectors)
+        regression.setThresholds([0.5, 0.5])
+
+
+def test_thresholds_are_counted_before_training(data: DataFrame) -> None:
+    """Spark's logistic regression says the same, and has read all rows."""
+    vectors = data.withColumn("features", array_to_vector("features"))
+    words = "non-matching numClasses and thresholds.length. numClasses=3, but thresholds has length"
+    with pytest.raises(IllegalArgumentException, match=words):
+        theirs.LogisticRegression(family="multinomial", thresholds=[0.5, 0.5]).fit(vectors)
+    heard: list[object] = []
+    for network, message in [(small_network(), words), (small_network(1), "for a classifier")]:
+        loss = "cross_entropy" if message is words else "mse"
+        estimator = TorchEstimator(network=network, loss=loss, thresholds=[0.5, 0.5])
+        estimator.setParams(progress=False, observer=heard.append)
+        with pytest.raises(IllegalArgumentException, match=message):
+            estimator.fit(vectors)
+    assert not heard
 
 
 def test_one_vector_at_a_time() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import psutil
 import pytest
 from pyspark.ml.functions import array_to_vector
 from pyspark.ml.linalg import Vectors
+from pyspark.ml.regression import LinearRegression
 from pyspark.sql import functions as F
 from tests.spark.samples import frame, small_network
 from torch import nn
@@ -72,7 +74,7 @@ def test_values_that_cannot_be_used_are_counted_over_all_workers(spark: SparkSes
     assert "'holes': " in message
     assert "'nan': 6 rows have NaN or infinite values (for example nan)" in message
     assert "'infinite': 1 row has NaN or infinite values (for example -inf)" in message
-    assert "'label': 60 rows have null" in message
+    assert "Labels MUST NOT be Null or NaN (60 rows of column 'label')" in message
     assert "'features': 6 rows have another size" in message
 
 
@@ -84,7 +86,34 @@ def test_labels_and_weights_that_make_no_sense(spark: SparkSession) -> None:
     message = refusal(data, weightCol="weight")
     assert "'label': 16 rows have a label outside of 0 … 2" in message
     assert "'label': 3 rows have a fractional label, expected class numbers" in message
-    assert "'weight': 7 rows have a negative weight (for example -2.5)" in message
+    words = "Weights MUST NOT be Negative or Infinity, but got -2.5"
+    assert f"{words} (7 rows of column 'weight')" in message
+
+
+def test_what_is_no_number_in_the_words_of_spark(spark: SparkSession) -> None:
+    """Spark's linear regression has labels and weights too: it says the same."""
+    data = frame(spark).withColumn("features", array_to_vector("features"))
+    data = data.selectExpr("id", "features", "double(label) AS label", "1.0D AS weight")
+    spoiled = {
+        "label": ["double('inf')", "double('nan')", "string(label)"],
+        "weight": ["double('nan')", "double('-inf')", "string(weight)"],
+    }
+    for column, values in spoiled.items():
+        for value in values:
+            change = f"if(id = 7, {value}, {column})" if "double" in value else value
+            bad = data.withColumn(column, F.expr(change))
+            network = small_network(1)
+            said = refusal(bad, network=network, loss="mse", weightCol="weight")
+            theirs = LinearRegression(weightCol="weight", maxIter=1)
+            with pytest.raises(Exception, match=r"MUST NOT|must be of type numeric") as caught:
+                theirs.fit(bad)
+            spark_says = re.search(
+                r"(Labels|Weights) MUST NOT be (Null or NaN|[A-Za-z ]*Infinity, but got -?Infinity)"
+                r"|Column \w+ must be of type numeric but was actually of type string",
+                str(caught.value),
+            )
+            assert spark_says is not None, str(caught.value)
+            assert spark_says[0] in said
 
 
 def test_features_that_the_network_does_not_take(spark: SparkSession) -> None:
@@ -162,6 +191,6 @@ def test_a_refusal_costs_no_worker(spark: SparkSession) -> None:
 
     before = processes()
     bad = put("label", "null", "id = 3")(frame(spark))
-    with pytest.raises(InputError, match="'label': 1 row has null"):
+    with pytest.raises(InputError, match=r"Labels MUST NOT be Null or NaN \(1 row of"):
         estimator(numWorkers=2).fit(bad)
     assert before <= {process.pid for process in psutil.process_iter()}

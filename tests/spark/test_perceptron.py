@@ -17,8 +17,9 @@ from farandole.data.columns import BadRows
 from farandole.errors import InputError
 from farandole.spark import classification as ours
 from farandole.spark.classification_summary import MultilayerPerceptronClassificationTrainingSummary
-from farandole.spark.perceptron import as_spark_error, objective_history, perceptron, weight_count
+from farandole.spark.perceptron import objective_history, perceptron, weight_count
 from farandole.spark.regression import MultilayerPerceptronRegressor
+from farandole.spark.unusable_rows import as_spark_error
 from farandole.training import UnusableRows
 
 Classifier = ours.MultilayerPerceptronClassifier
@@ -207,7 +208,9 @@ def test_weights_stand_in_sparks_order() -> None:
 def words_of(*problems: BadRows, classes: int | None = 3) -> str:
     error = UnusableRows(problems)
     return str(
-        as_spark_error(error, features="features", label="label", weight="weight", classes=classes)
+        as_spark_error(
+            error, features=["features"], label=["label"], weight="weight", classes=classes
+        )
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
+import optuna
 import pytest
 
 from farandole.errors import InputError, MissingPackage
@@ -87,6 +88,28 @@ def test_a_page_has_all_plots_and_all_trials(make_study: Make, tmp_path: Path) -
     assert summary["Trials"].startswith("10 complete, 4 pruned, 2 failed")
     assert "busy for 67% of the time" in summary["Time"]  # 16 s of trials in 12 s on 2 slots
     assert summary["activation"] in ("relu", "<b>tanh</b>")
+
+
+def test_a_resumed_study_tells_its_calls_apart(make_study: Make, tmp_path: Path) -> None:
+    old = make_study(16)
+    attributes = {"again": 7, "seconds": 1.0}
+    old.optuna.add_trial(optuna.trial.create_trial(value=0.1, user_attrs=attributes))
+    study = Study(
+        old.optuna,
+        old.space,
+        old.metrics,
+        seconds=3,
+        parallelism=2,
+        seconds_before=13.0,
+        trials_before=12,
+    )
+    page = report(study, tmp_path)
+    summary = {row[0]: row[1] for row in page.rows if len(row) > 1}
+    assert summary["Trials"].startswith("11 complete, 4 pruned, 1 failed")  # 7 ran again
+    assert summary["Time"] == (
+        "the last call, of 4 trials: 3 s, 2 at once; 4 s of trials; slots were busy for 67% of the "
+        "time. All calls: 17 s of trials"
+    )
 
 
 def test_pyplot_is_left_as_it_was(make_study: Make, tmp_path: Path) -> None:

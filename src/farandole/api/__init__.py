@@ -1,5 +1,6 @@
 """The public functions: where engine, strategy, loop and data meet."""
 
+from farandole.api.dry_run import dry_run
 from farandole.api.find_learning_rate import find_learning_rate
 from farandole.api.result import TrainingResult, history_frame
 from farandole.api.run import DEFAULT_TIMEOUT, most_workers, print_output, run
@@ -18,6 +19,7 @@ __all__ = [
     "as_local",
     "check_saveable",
     "choose_columns",
+    "dry_run",
     "find_learning_rate",
     "history_frame",
     "most_workers",

@@ -12,6 +12,7 @@ from torch import nn
 
 from farandole.api.train import train
 from farandole.errors import InputError
+from farandole.tracebacks import short_traceback
 
 RESERVED = (
     "epochs",
@@ -29,6 +30,7 @@ _EXPLODED = 3.0
 """A loss has exploded that is above its lowest by so many times that: four times as high."""
 
 
+@short_traceback
 def find_learning_rate(
     network: nn.Module,
     data: Any,

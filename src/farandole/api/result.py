@@ -105,7 +105,7 @@ def assemble(
             f"Training ended after epoch {len(progress.history)}: {progress.reason}. The network "
             f"is that of the {kept} epoch.{goes_on}",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     trained = copy.deepcopy(network)
     trained.load_state_dict(leader.state)

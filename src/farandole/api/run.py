@@ -21,6 +21,7 @@ from farandole.engines import (
 )
 from farandole.errors import InputError
 from farandole.system_resources import usable_cores
+from farandole.tracebacks import short_traceback
 from farandole.world import World
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ T = TypeVar("T")
 DEFAULT_TIMEOUT = 60.0
 
 
+@short_traceback
 def run(
     fn: Callable[..., T],
     args: tuple[Any, ...] = (),

@@ -19,6 +19,7 @@ from farandole.arguments import check_integer, check_seconds
 from farandole.engines import DEFAULT_HEARTBEAT, Engine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, WorkerFailed
+from farandole.tracebacks import short_traceback
 
 _OWN_COLUMNS = ("fold", "value", "error", "seconds", "rank")
 
@@ -58,6 +59,7 @@ class Trials(Sequence[Trial]):
         return f"Trials({len(self)} of them, {failed} failed)"
 
 
+@short_traceback
 def run_many(
     fn: Callable[..., Any],
     trials: Iterable[Mapping[str, Any]] = ({},),
@@ -209,7 +211,7 @@ def _results(planned: Sequence[Trial], done: Mapping[int, Trial]) -> Trials:
             f"{len(failed)} of {len(trials)} trials failed. The first: {_describe(failed[0])}  "
             f"{failed[0].error}",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return Trials(trials)
 

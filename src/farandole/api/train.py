@@ -27,6 +27,7 @@ from farandole.engines import DEFAULT_HEARTBEAT, Engine
 from farandole.errors import InputError, suggestion
 from farandole.parallel import Strategy
 from farandole.parallel import trace as tracing
+from farandole.tracebacks import short_traceback
 from farandole.training import (
     EventDispatcher,
     NetworkInputs,
@@ -42,6 +43,7 @@ from farandole.training import (
 )
 
 
+@short_traceback
 def train(
     network: nn.Module | Callable[[NetworkInputs], nn.Module],
     data: Any,
@@ -218,7 +220,7 @@ def _try_first_rows(job: TrainingJob, given: TrainingData, device: str, allow_pi
             "runs code."
         )
     for doubt in doubts:
-        warnings.warn(doubt, UserWarning, stacklevel=3)
+        warnings.warn(doubt, UserWarning, stacklevel=4)
 
 
 def initial_network(

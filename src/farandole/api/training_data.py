@@ -169,6 +169,6 @@ def _limit_workers(rows: int | None, num_workers: int) -> int:
     warnings.warn(
         f"There are {rows} rows for {num_workers} workers: training on {rows}.",
         UserWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
     return rows

@@ -17,8 +17,10 @@ from farandole.errors import InputError, suggestion
 from farandole.inference.predictor import Predictor
 from farandole.inference.signature_inference import FirstRows, infer_signature
 from farandole.networks import ragged_axes
+from farandole.tracebacks import short_traceback
 
 
+@short_traceback
 def save(
     network: nn.Module,
     path: str | os.PathLike[str],
@@ -61,6 +63,7 @@ def save(
     artifact.save(path, overwrite=overwrite, allow_pickle=allow_pickle)
 
 
+@short_traceback
 def load(path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Predictor:
     """Load a saved network, ready to predict; its module is `.network`. No code from it runs.
 

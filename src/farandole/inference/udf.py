@@ -12,12 +12,14 @@ from farandole.errors import InputError
 from farandole.inference.application import PackedApplication
 from farandole.inference.udf_forms import PredictUdf
 from farandole.inference.udf_packages import worker_function
+from farandole.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
+@short_traceback
 def predict_udf(
     model: Any,
     *,
@@ -92,6 +94,7 @@ def predict_udf(
     return PredictUdf(application, as_vector=as_vector, features=features, column=column)
 
 
+@short_traceback
 def register(spark: SparkSession, name: str, model: Any, **options: Any) -> PredictUdf:
     """Make a network a function of SQL: SELECT name(features) FROM table.
 
@@ -115,6 +118,7 @@ def register(spark: SparkSession, name: str, model: Any, **options: Any) -> Pred
     return made
 
 
+@short_traceback
 def predict_by_group(models: Mapping[Any, Any], **options: Any) -> PredictByGroup:
     """A model for each group, for groupBy().applyInPandas.
 

@@ -25,6 +25,7 @@ from farandole.planning.profile import Profile
 from farandole.planning.recommendation import Recommendation, recommend
 from farandole.planning.scenario import Scenario
 from farandole.planning.strategies import STRATEGIES, reason_refused, strategy_for
+from farandole.tracebacks import short_traceback
 
 _BATCH = 64
 
@@ -60,6 +61,7 @@ class Plan:
     __repr__ = __str__
 
 
+@short_traceback
 def plan(
     network: Any,
     *,

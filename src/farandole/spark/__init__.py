@@ -5,7 +5,7 @@ from farandole.spark.featurizer import Featurizer
 from farandole.spark.images import read_images
 from farandole.spark.io import allow_pickle
 from farandole.spark.pipeline_function import register
-from farandole.spark.shipping import ship
+from farandole.spark.shipping import daemon_settings, ship
 from farandole.spark.tokenizer import TextTokenizer
 from farandole.spark.tuner import Tuner, TunerModel
 
@@ -17,6 +17,7 @@ __all__ = [
     "Tuner",
     "TunerModel",
     "allow_pickle",
+    "daemon_settings",
     "read_images",
     "register",
     "ship",

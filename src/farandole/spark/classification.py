@@ -24,7 +24,7 @@ from farandole.spark.classification_summary import (
     MultilayerPerceptronClassificationSummary,
     MultilayerPerceptronClassificationTrainingSummary,
 )
-from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.illegal_arguments import entry_points, illegal_arguments
 from farandole.spark.options import PerceptronClassifierOptions, with_signature
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
@@ -50,6 +50,7 @@ __all__ = [
 ]
 
 
+@entry_points("transform")
 class MultilayerPerceptronClassificationModel(
     _MultilayerPerceptronParams,
     PerceptronModel,
@@ -90,6 +91,12 @@ class MultilayerPerceptronClassificationModel(
     def hasSummary(self) -> bool:
         """Whether this model knows how it was trained: not after loading."""
         return self._trained_on.known
+
+    @illegal_arguments
+    def setThresholds(self, value: list[float]) -> Any:
+        """Set `thresholds`, one a class."""
+        chosen_thresholds(self.copy({self.thresholds: value}), self.numClasses)
+        return self._set(thresholds=value)
 
     @illegal_arguments
     def summary(self) -> MultilayerPerceptronClassificationTrainingSummary:
@@ -134,6 +141,7 @@ class MultilayerPerceptronClassificationModel(
         return self.make_signature(head="softmax", thresholds=thresholds)
 
 
+@entry_points("fit")
 @with_signature(PerceptronClassifierOptions)
 @declare(SOLVER_PARAMS)
 class MultilayerPerceptronClassifier(

@@ -11,14 +11,14 @@ from pyspark.ml.param import Param
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 from torch import nn
 
-from farandole.api import TrainingResult, check_saveable, history_frame, train
+from farandole.api import TrainingResult, check_saveable, dry_run, history_frame, train
 from farandole.artifact import Artifact, LoadedNetwork, Signature
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
 from farandole.inference import PackedApplication
 from farandole.spark.evaluated_model import EvaluatedModel
 from farandole.spark.file_systems import local_path
-from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.illegal_arguments import entry_points, illegal_arguments
 from farandole.spark.io import EstimatorReader, EstimatorWriter, ModelReader, ModelWriter
 from farandole.spark.options import TorchEstimatorOptions, with_signature
 from farandole.spark.params import (
@@ -33,10 +33,11 @@ from farandole.spark.prediction_columns import (
     head_outputs,
     with_predictions,
 )
-from farandole.spark.thresholds import chosen_thresholds
+from farandole.spark.thresholds import chosen_thresholds, with_thresholds
 from farandole.spark.training_rows import TrainingRows
 from farandole.spark.tuned_training import as_training
-from farandole.training import losses
+from farandole.spark.unusable_rows import as_spark_error, check_numeric
+from farandole.training import UnusableRows, losses
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from farandole.tuning import Space, Training
 
 
+@entry_points("transform")
 class TorchModel(EvaluatedModel, Model, MLWritable, MLReadable["TorchModel"]):
     """A trained network that adds predictions to DataFrames.
 
@@ -137,6 +139,7 @@ class TorchModel(EvaluatedModel, Model, MLWritable, MLReadable["TorchModel"]):
         return ModelReader(cls)
 
 
+@entry_points("fit")
 @with_signature(TorchEstimatorOptions)
 @declare({})
 class TorchEstimator(
@@ -172,17 +175,19 @@ class TorchEstimator(
         """
         network = self._network()
         if not self.getOrDefault("allowPickle"):
-            check_saveable(
-                network,
-                dataset,
-                features=self.chosen_features(),
-                label=self.chosen_labels(),
-                engine=SparkEngine(dataset.sparkSession),
-                loss=self.getOrDefault("loss"),
-                loss_weights=self.getOrDefault("lossWeights"),
-                loss_scope=self.getOrDefault("lossScope"),
-                task=self.getOrDefault("task"),
-            )
+            check_saveable(network, dataset, **self._tried(dataset))
+
+    def _tried(self, dataset: DataFrame) -> dict[str, Any]:
+        """What matters where the first rows are tried without training."""
+        return {
+            "features": self.chosen_features(),
+            "label": self.chosen_labels(),
+            "engine": SparkEngine(dataset.sparkSession),
+            "loss": self.getOrDefault("loss"),
+            "loss_weights": self.getOrDefault("lossWeights"),
+            "loss_scope": self.getOrDefault("lossScope"),
+            "task": self.getOrDefault("task"),
+        }
 
     @illegal_arguments
     def asTraining(self, space: Space) -> tuple[Training, Space]:
@@ -208,13 +213,31 @@ class TorchEstimator(
         for name, part in zip(loss.names or [""], loss.parts, strict=False):
             if loss.names or len(loss.parts) == 1:
                 self.check_outputs(dataset.columns, part.head not in (None, "identity"), name)
-        chosen_thresholds(self, None)
-        result = train(
+        columns = {
+            "features": self.chosen_features(),
+            "label": self.chosen_labels(),
+            "weight": self.value_of("weightCol"),
+        }
+        check_numeric(dataset, [*columns["label"], columns["weight"]])
+        self._check_thresholds(network, dataset)
+        try:
+            return self._model(network, self._train(network, dataset, columns), dataset)
+        except UnusableRows as error:
+            # Features may be other than vectors: our words for them.
+            raise as_spark_error(error, **{**columns, "features": ()}) from None
+
+    def _check_thresholds(self, network: Any, dataset: DataFrame) -> None:
+        """Raise, before all rows are read, unless there is one for each class."""
+        if chosen_thresholds(self, None):
+            found = dry_run(network, dataset, **self._tried(dataset))
+            if found is not None and found.has_heads:
+                with_thresholds(found.signature, self)
+
+    def _train(self, network: Any, dataset: DataFrame, columns: dict[str, Any]) -> TrainingResult:
+        return train(
             network,
             dataset,
-            features=self.chosen_features(),
-            label=self.chosen_labels(),
-            weight=self.value_of("weightCol"),
+            **columns,
             validation=self.chosen_validation(),
             num_workers=self.getOrDefault("numWorkers"),
             engine=SparkEngine(dataset.sparkSession),
@@ -238,7 +261,6 @@ class TorchEstimator(
             allow_pickle=self.getOrDefault("allowPickle"),
             **self.recipe_options(),
         )
-        return self._model(network, result, dataset)
 
     def _model(self, network: Any, result: TrainingResult, dataset: DataFrame) -> TorchModel:
         """The model of a training, with the params of this estimator."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from farandole.spark.classification_summary import (
 from farandole.spark.illegal_arguments import illegal_arguments
 from farandole.spark.params import EstimatorParams
 from farandole.spark.regression_summary import RegressionSummary, RegressionTrainingSummary
-from farandole.spark.thresholds import chosen_thresholds
+from farandole.spark.thresholds import with_thresholds
 from farandole.spark.training_rows import TrainingRows
 
 if TYPE_CHECKING:
@@ -63,14 +62,13 @@ class EvaluatedModel(EstimatorParams):
 
     def chosen_signature(self) -> Signature:
         """What the network takes and gives, with the thresholds that are set."""
-        signature = self.artifact.signature
-        classes = signature.num_classes if signature.is_classifier else None
-        thresholds = chosen_thresholds(self, classes)
-        if thresholds and (signature.heads or signature.positions):
-            raise InputError("thresholds are for one class a row, of a network with one head.")
-        if thresholds and not signature.is_classifier:
-            raise InputError("thresholds are for a classifier, and this network learned numbers.")
-        return replace(signature, thresholds=thresholds) if thresholds else signature
+        return with_thresholds(self.artifact.signature, self)
+
+    @illegal_arguments
+    def setThresholds(self, value: list[float]) -> Any:
+        """Set `thresholds`, one a class."""
+        with_thresholds(self.artifact.signature, self.copy({self.thresholds: value}))
+        return self._set(thresholds=value)
 
     @illegal_arguments
     def predict(self, value: Vector) -> Any:

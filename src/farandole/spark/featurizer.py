@@ -19,7 +19,7 @@ from farandole.features import Cut, Layers, guess_inputs, layers, num_features
 from farandole.inference import NULLS_DOC, predict_udf
 from farandole.networks import ragged_axes
 from farandole.spark.file_systems import reading, writing
-from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.illegal_arguments import entry_points, illegal_arguments
 from farandole.spark.io import Reader, Writer, is_trusting, read_artifact
 from farandole.spark.metadata import write_metadata
 from farandole.spark.options import FeaturizerOptions, with_signature
@@ -77,6 +77,7 @@ class FeaturizerParams(HasInputCol, HasInputCols, HasOutputCol, OptionalParams):
         return list(self.getOrDefault("inputCols")) if several else [self.getOrDefault("inputCol")]
 
 
+@entry_points("transform")
 @with_signature(FeaturizerOptions)
 class Featurizer(FeaturizerParams, Transformer, MLWritable, MLReadable["Featurizer"]):
     """Adds a column with what one layer of a network gives for each row.

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 from pyspark.errors import IllegalArgumentException, PySparkException
 
 from farandole.errors import InputError
+from farandole.tracebacks import short_traceback
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,6 +33,7 @@ def illegal_arguments(call: Callable[P, R]) -> Callable[P, R]:
     True number must be even. Received: number=3
     """
 
+    @short_traceback
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
@@ -44,6 +46,20 @@ def illegal_arguments(call: Callable[P, R]) -> Callable[P, R]:
             )
 
     return called
+
+
+C = TypeVar("C", bound=type)
+
+
+def entry_points(*names: str) -> Callable[[C], C]:
+    """A class decorator, for methods that pyspark.ml has: as `illegal_arguments` for our own."""
+
+    def decorate(cls: C) -> C:
+        for name in names:
+            setattr(cls, name, illegal_arguments(getattr(cls, name)))
+        return cls
+
+    return decorate
 
 
 def as_illegal_argument(error: InputError) -> InputError:

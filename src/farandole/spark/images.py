@@ -15,6 +15,7 @@ from farandole.data import EMPTY_FILE, ImageFileReader
 from farandole.errors import InputError
 from farandole.inference import worker_function
 from farandole.pretrained import ImageNetwork
+from farandole.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +30,7 @@ _IGNORING = ("ignoreCorruptFiles", "ignoreMissingFiles")
 """What Spark has against a file that can't be read must not end the job."""
 
 
+@short_traceback
 def read_images(
     spark: SparkSession,
     path: str | os.PathLike[str] | Sequence[str],

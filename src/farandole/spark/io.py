@@ -45,6 +45,7 @@ from farandole.artifact import (
 from farandole.errors import ArtifactError, InputError
 from farandole.parallel import registry
 from farandole.spark.file_systems import exists, file_system, local_path, reading, writing
+from farandole.spark.illegal_arguments import entry_points
 from farandole.spark.metadata import class_name, damaged_metadata, read_metadata, write_metadata
 from farandole.spark.unfinished_saves import discarding
 
@@ -79,6 +80,7 @@ def is_trusting() -> bool:
     return _trusting.get()
 
 
+@entry_points("save")
 class Writer(MLWriter):
     """Overwrites under Spark Connect too, where pyspark.ml's own way needs a JVM."""
 
@@ -131,6 +133,7 @@ def saved_params(stage: Params) -> Iterator[tuple[str, Any]]:
             yield param.name, registry.describe(value) or value
 
 
+@entry_points("load")
 class Reader(MLReader[Any]):
     """Reads the params of a stage; what else it has, its own reader adds."""
 

@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from pyspark.ml.linalg import DenseVector, Vector
 from pyspark.ml.param.shared import HasValidationIndicatorCol, HasWeightCol
-from pyspark.sql.types import BinaryType, DatetimeType, MapType, StringType
 
 from farandole.api import DEFAULT_TIMEOUT, TrainingResult, train
-from farandole.data import BadRows
 from farandole.engines import DEFAULT_HEARTBEAT, SparkEngine
 from farandole.errors import InputError
 from farandole.inference import NULLS_DOC
@@ -29,6 +27,7 @@ from farandole.spark.params import (
     text,
     whole,
 )
+from farandole.spark.unusable_rows import as_spark_error, check_numeric
 from farandole.training import LBFGS, GradientDescent, UnusableRows
 
 if TYPE_CHECKING:
@@ -151,7 +150,8 @@ def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) ->
     check_new_columns(
         dataset, [instance.getOrDefault(param) for param in outputs if instance.hasParam(param)]
     )
-    check_numeric(dataset, [instance.getOrDefault("labelCol"), instance.value_of("weightCol")])
+    numeric = [instance.getOrDefault("labelCol"), instance.value_of("weightCol")]
+    check_numeric(dataset, numeric, or_images=False)
     session = dataset.sparkSession
     engine = SparkEngine(session)
     workers = instance.value_of("numWorkers")
@@ -164,8 +164,8 @@ def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) ->
         instance.getOrDefault("precision"),
     )
     columns = {
-        "features": instance.getOrDefault("featuresCol"),
-        "label": instance.getOrDefault("labelCol"),
+        "features": [instance.getOrDefault("featuresCol")],
+        "label": [instance.getOrDefault("labelCol")],
         "weight": instance.value_of("weightCol"),
     }
     try:
@@ -199,22 +199,6 @@ def check_new_columns(dataset: DataFrame, names: list[str]) -> None:
         if name in taken:
             raise InputError(f"Column {name} already exists. Drop it, or choose another name.")
         taken.append(name)
-
-
-def check_numeric(dataset: DataFrame, names: list[str | None]) -> None:
-    """Raise for a column of texts or moments where numbers are needed, in the words of Spark."""
-    kinds = {field.name: field.dataType for field in dataset.schema}
-    for name in filter(None, names):
-        if name in kinds and isinstance(kinds[name], _NO_NUMBERS):
-            raise InputError(
-                f"Column {name} must be of type numeric but was actually of type "
-                f"{kinds[name].simpleString()}. Turn it into numbers first: "
-                "pyspark.ml.feature.StringIndexer, or a cast."
-            )
-
-
-_NO_NUMBERS = (StringType, BinaryType, DatetimeType, MapType)
-"""Spark refuses booleans and arrays too, which have a meaning here."""
 
 
 def _solver_options(instance: PerceptronParams) -> dict[str, Any]:
@@ -254,67 +238,3 @@ def objective_history(result: TrainingResult) -> list[float]:
     if result.steps["epoch"].iloc[0] == 0:  # of a solver, which begins with a look at the start
         return losses
     return [losses[0], *result.history["train_loss"].tolist()]
-
-
-def as_spark_error(
-    error: UnusableRows, *, features: str, label: str, weight: str | None, classes: int | None
-) -> InputError:
-    """Bad rows in the words of Spark ML, for those who know them, and with counts."""
-    lines = []
-    for bad in error.problems:
-        words = {
-            features: _about_features(bad),
-            label: _about_labels(bad, classes),
-            weight: _about_weights(bad),
-        }.get(bad.column)
-        rows = "1 row" if bad.count == 1 else f"{bad.count:,} rows"
-        lines.append(f"{words} ({rows} of column {bad.column!r})." if words else str(bad))
-    advice = str(error).splitlines()[-1]
-    if classes and any(bad.column == label and bad.kind == "outside" for bad in error.problems):
-        advice = (
-            f"The last of the layers is {classes}: it has to be the number of classes, which count "
-            "from 0. Else repair those rows."
-        )
-    return InputError("\n".join([*lines, advice]))
-
-
-def _about_features(bad: BadRows) -> str | None:
-    return {
-        "null": "Vectors MUST NOT be Null",
-        "not finite": f"Vector values MUST NOT be NaN or Infinity, but got {bad.example}",
-    }.get(bad.kind)
-
-
-def _about_labels(bad: BadRows, classes: int | None) -> str | None:
-    inside = "{0, 1}" if classes == 2 else f"[0, {classes})"
-    outside = f"Labels MUST be in {inside}, but got {_as_double(bad)}"
-    fraction = f"Labels MUST be Integers, but got {_as_double(bad)}"
-    infinite = outside if classes else f"Labels MUST NOT be Infinity, but got {_as_double(bad)}"
-    return {
-        "null": "Labels MUST NOT be Null or NaN",
-        "not finite": "Labels MUST NOT be Null or NaN" if _is_nan(bad) else infinite,
-        "outside": outside,
-        "fraction": outside if classes == 2 else fraction,
-    }.get(bad.kind)
-
-
-def _about_weights(bad: BadRows) -> str | None:
-    missing = "Weights MUST NOT be Null or NaN"
-    unfit = f"Weights MUST NOT be Negative or Infinity, but got {_as_double(bad)}"
-    return {
-        "null": missing,
-        "not finite": missing if _is_nan(bad) else unfit,
-        "negative": unfit,
-    }.get(bad.kind)
-
-
-def _is_nan(bad: BadRows) -> bool:
-    return bad.example.lower() == "nan"
-
-
-def _as_double(bad: BadRows) -> str:
-    """The example as Spark would print a double."""
-    try:
-        return str(float(bad.example)).replace("inf", "Infinity")
-    except ValueError:
-        return bad.example

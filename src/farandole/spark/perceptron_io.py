@@ -24,6 +24,7 @@ from farandole import _spark
 from farandole.data import to_numpy
 from farandole.errors import ArtifactError
 from farandole.spark.file_systems import reading, writing
+from farandole.spark.illegal_arguments import entry_points
 from farandole.spark.io import Writer
 from farandole.spark.metadata import class_name, read_metadata, write_metadata_text
 from farandole.spark.perceptron import EXTRA_PARAMS, PerceptronParams, weight_count
@@ -78,6 +79,7 @@ class PerceptronWriter(Writer):
         return json.dumps(metadata, separators=(",", ":"))
 
 
+@entry_points("load")
 class PerceptronReader(MLReader[Any]):
     """Reads a perceptron that was saved here or by Spark ML."""
 

@@ -30,6 +30,7 @@ from farandole.inference import register as register_network
 from farandole.spark.estimator import TorchModel
 from farandole.spark.illegal_arguments import illegal_arguments
 from farandole.spark.perceptron_model import PerceptronModel
+from farandole.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +39,7 @@ Array = np.ndarray[Any, Any]
 
 
 @illegal_arguments
+@short_traceback
 def register(spark: SparkSession, name: str, model: Any, **options: Any) -> PredictUdf:
     """Make a fitted pipeline, or any network, a function of SQL: SELECT name(a, b) FROM table.
 

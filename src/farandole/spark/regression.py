@@ -19,7 +19,7 @@ from pyspark.ml.param.shared import (
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole.artifact import Signature
-from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.illegal_arguments import entry_points, illegal_arguments
 from farandole.spark.options import PerceptronOptions, with_signature
 from farandole.spark.params import declare, set_checked
 from farandole.spark.perceptron import (
@@ -62,6 +62,7 @@ class _RegressorParams(
         return weights
 
 
+@entry_points("transform")
 class MultilayerPerceptronRegressionModel(
     PerceptronModel,
     _RegressorParams,
@@ -93,6 +94,7 @@ class MultilayerPerceptronRegressionModel(
         return self.with_outputs(dataset, self.chosen_signature(), outputs)
 
 
+@entry_points("fit")
 @with_signature(PerceptronOptions)
 @declare(SOLVER_PARAMS)
 class MultilayerPerceptronRegressor(

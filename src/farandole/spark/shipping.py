@@ -1,4 +1,4 @@
-"""ship(): farandole itself, on its way to executors that don't have it."""
+"""ship(), daemon_settings(): what executors that don't have farandole are sent."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from farandole import _spark
+from farandole.errors import InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +25,8 @@ def ship(session: SparkSession | None = None) -> str:
     """Send this farandole to the Python workers of a session, classic or Connect; gives its name.
 
     Tasks that start from now on find it. What farandole needs (torch, pyarrow, pandas) has to be
-    there, and stays where it is. A session's daemon starts before: this is not for
-    `spark.python.daemon.module=farandole.daemon`.
+    there, and stays where it is. A session's daemon starts before that: with `daemon_settings` it
+    is then Spark's own, and `spark.python.daemon.module=farandole.daemon` can't start at all.
 
     Args:
         session: by default the active one.
@@ -44,6 +45,26 @@ def ship(session: SparkSession | None = None) -> str:
         _write(path, content)
     _spark.distribute(found, str(path), python=True)
     return name
+
+
+def daemon_settings() -> dict[str, str]:
+    """Settings for a session whose Python workers have torch from the start, where that can be.
+
+    Executors that have farandole load torch once, before they fork workers. Executors without it
+    get Spark's own daemon: plain functions run there, and `ship` can bring farandole later. If the
+    session has `spark.files` of its own, join both with a comma.
+
+    >>> sorted(daemon_settings())
+    ['spark.files', 'spark.python.daemon.module']
+    >>> builder = SparkSession.builder.config(map=daemon_settings())  # doctest: +SKIP
+    """
+    path = _PACKAGE.parent / "farandole_daemon.py"
+    if not path.is_file():
+        raise InputError(
+            f"There is no {path}, which is installed with farandole: install farandole with pip, "
+            "or put that file next to its folder."
+        )
+    return {"spark.python.daemon.module": "farandole_daemon", "spark.files": str(path)}
 
 
 @cache

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.ml.param.shared import HasThresholds
 
+from farandole.artifact import Signature
 from farandole.errors import InputError
 from farandole.spark.params import refuse
+
+
+def with_thresholds(signature: Signature, instance: HasThresholds) -> Signature:
+    """What a network takes and gives, with the thresholds that are set, if they suit it."""
+    classes = signature.num_classes if signature.is_classifier else None
+    thresholds = chosen_thresholds(instance, classes)
+    if thresholds and (signature.heads or signature.positions):
+        raise InputError("thresholds are for one class a row, of a network with one head.")
+    if thresholds and not signature.is_classifier:
+        raise InputError("thresholds are for a classifier, and this network learns numbers.")
+    return replace(signature, thresholds=thresholds) if thresholds else signature
 
 
 def chosen_thresholds(instance: HasThresholds, classes: int | None) -> tuple[float, ...]:

@@ -20,7 +20,7 @@ from farandole.errors import InputError
 from farandole.inference import NULLS, UnusableInput, null_rows, restore_nulls, worker_function
 from farandole.pretrained import MINILM, TOKENIZER_FILE, Tokenizer
 from farandole.spark.file_systems import reading, writing
-from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.illegal_arguments import entry_points, illegal_arguments
 from farandole.spark.io import Reader, Writer
 from farandole.spark.metadata import write_metadata
 from farandole.spark.options import TextTokenizerOptions, with_signature
@@ -47,6 +47,7 @@ class TextTokenizerParams(HasInputCol, HasOutputCol):
         self._setDefault(**{name: info.default for name, info in PARAMS.items()})
 
 
+@entry_points("transform")
 @with_signature(TextTokenizerOptions)
 class TextTokenizer(TextTokenizerParams, Transformer, MLWritable, MLReadable["TextTokenizer"]):
     """Adds a column with the tokens of each text, as a network's own tokenizer splits it.

@@ -11,7 +11,7 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole.errors import InputError
 from farandole.spark.estimator import TorchEstimator
-from farandole.spark.illegal_arguments import illegal_arguments
+from farandole.spark.illegal_arguments import entry_points, illegal_arguments
 from farandole.spark.options import with_signature
 from farandole.spark.params import set_checked
 from farandole.spark.tuned_fits import SubModels, tune_fits
@@ -76,6 +76,7 @@ class TunerModel(TunerParams, Model, MLWritable, MLReadable["TunerModel"]):
         return TunerModelReader(cls)
 
 
+@entry_points("fit")
 @with_signature(TunerOptions)
 class Tuner(TunerParams, Estimator[TunerModel], MLWritable, MLReadable["Tuner"]):
     """Fits an estimator with many params side by side; stands where CrossValidator stood.

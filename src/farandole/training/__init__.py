@@ -2,7 +2,7 @@
 
 from farandole.training import losses
 from farandole.training.checkpointing import check_same_training, describe_layers
-from farandole.training.dry_run import try_network
+from farandole.training.dry_run import DryRun, try_network
 from farandole.training.early_stopping import prefers_high_scores
 from farandole.training.events import (
     EpochEnded,
@@ -52,6 +52,7 @@ __all__ = [
     "UNFINISHED",
     "WEIGHTS_DIVERGED",
     "CheckpointPlan",
+    "DryRun",
     "EpochEnded",
     "Event",
     "EventDispatcher",

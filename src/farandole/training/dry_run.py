@@ -40,6 +40,8 @@ class DryRun:
     """The one that was tried: of lazy layers a copy, which has its sizes now."""
     signature: Signature
     """How it takes its rows; its heads may not be known yet."""
+    has_heads: bool = False
+    """Whether they are known."""
     doubts: Sequence[str] = ()
     """What may be wrong."""
 
@@ -100,7 +102,8 @@ def _try(job: TrainingJob, shard: Shard, report: RowReport) -> DryRun:
     if not unknown:
         dry_run(network, NetworkPasses(network, loss, recipe.precision, "cpu"), example, loss)
     with evaluation_mode(network), torch.enable_grad():
-        return DryRun(network, signature, _doubts(network(*example.arguments), loss))
+        doubts = _doubts(network(*example.arguments), loss)
+        return DryRun(network, signature, has_heads=not unknown, doubts=doubts)
 
 
 def _untouched(network: nn.Module) -> nn.Module:

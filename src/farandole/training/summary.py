@@ -14,6 +14,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from farandole.errors import InputError
 from farandole.networks import floating_dtype
+from farandole.tracebacks import short_traceback
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Summary:
     __repr__ = __str__
 
 
+@short_traceback
 def summary(network: nn.Module, *inputs: torch.Tensor | int | Sequence[int]) -> Summary:
     """Describe a network, layer by layer.
 

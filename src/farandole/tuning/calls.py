@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from farandole.tracebacks import short_traceback
 from farandole.tuning.objective import FunctionObjective, RunOutput
 from farandole.tuning.opening import Opening
 from farandole.tuning.problem import Problem
@@ -18,6 +19,7 @@ from farandole.tuning.study_run import run_study
 from farandole.tuning.trial_run import TrialRun
 
 
+@short_traceback
 def tune_calls(
     call: Callable[[int, Mapping[str, Any], int | None], float],
     space: Space,

@@ -146,7 +146,8 @@ class StudyTable:
         self._live.stop()
         if view is not None:
             took = duration(time.perf_counter() - self._start)
-            text = f"{view.ended} trials in {took}  {view.in_words()}"
+            old = f" ({view.before} more before)" if view.before else ""
+            text = f"{view.ended - view.before} trials in {took}{old}  {view.in_words()}"
             self._console.print(text, markup=False, highlight=False)
 
     def __rich__(self) -> Group:

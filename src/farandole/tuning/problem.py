@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,7 @@ from torch import nn
 
 from farandole.api import choose_columns
 from farandole.arguments import check_choice
-from farandole.errors import InputError
+from farandole.errors import InputError, suggestion
 from farandole.training import prefers_high_scores
 from farandole.tuning.objective import (
     LATENCY,
@@ -44,6 +45,7 @@ class Problem:
         direction: str | Sequence[str] | None,
         folds: int | None,
         options: dict[str, Any],
+        data: Any = None,
     ) -> Problem:
         """Of what the user gave; raises for what can't be."""
         if hasattr(objective, "asTraining"):  # an estimator of farandole.spark
@@ -72,6 +74,7 @@ class Problem:
                 f"{', '.join(options)}: a function that is tuned has no options of training. Give "
                 "them in the space, as constants."
             )
+        _check_call(objective, space, 0 if data is None else 2 if folds else 1)
         metrics = _names(metric) or (VALUE,)
         return cls(
             objective=FunctionObjective(objective, metrics),
@@ -116,6 +119,44 @@ class Problem:
 
 def _is_class_of_networks(objective: Any) -> bool:
     return isinstance(objective, type) and issubclass(objective, nn.Module)
+
+
+def _check_call(fn: Any, space: Space, tables: int) -> None:
+    """Raise unless a function can be called with so many tables and the arguments of the space."""
+    names = names_of(space)
+    try:
+        parameters = dict(inspect.signature(fn).parameters)
+    except (TypeError, ValueError):  # one that doesn't tell, such as some of C
+        return
+    called = getattr(fn, "__name__", type(fn).__name__)
+    positional = [n for n, one in parameters.items() if one.kind in _POSITIONAL]
+    any_number = any(one.kind is one.VAR_POSITIONAL for one in parameters.values())
+    if len(positional) < tables and not any_number:
+        given = ("data", "train, validation")[tables - 1]
+        raise InputError(
+            f"{called} is called as {called}({given}, **arguments), but takes {len(positional)} "
+            "arguments by position. Add them, or leave data= out."
+        )
+    own = {n: one for n, one in parameters.items() if n not in positional[:tables]}
+    if names is None:
+        return
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in own.values())
+    known = [n for n, one in own.items() if one.kind in _BY_NAME]
+    unknown = [] if takes_any else sorted(names - set(known))
+    if unknown:
+        hint = suggestion(unknown[0], known) if known else "It takes none by name."
+        raise InputError(f"The space has {unknown[0]!r}, which is no argument of {called}. {hint}")
+    needed = [n for n in known if own[n].default is inspect.Parameter.empty and n not in names]
+    if needed:
+        more = " Or is it the table? Then give data=." if not tables else ""
+        raise InputError(
+            f"{called} needs an argument {needed[0]!r}, which the space doesn't have. Add it, as a "
+            f"constant if it stays the same, or give it a default.{more}"
+        )
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def _names(metric: str | Sequence[str] | None) -> tuple[str, ...]:

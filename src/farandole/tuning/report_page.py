@@ -123,12 +123,16 @@ def range_in_words(one: Any) -> str:
 
 
 def _time(study: Study) -> str:
-    text = f"{duration(study.trial_seconds)} of trials"
-    if study.seconds > 0:
-        text = f"{duration(study.seconds)}, {study.parallelism} at once; {text}"
-    if study.packing is not None:
-        text += f"; slots were busy for {study.packing:.0%} of the time"
-    return text
+    total = f"{duration(study.trial_seconds)} of trials"
+    if study.packing is None:
+        return total
+    here = duration(study.trial_seconds_here)
+    text = f"{duration(study.seconds)}, {study.parallelism} at once; {here} of trials"
+    text += f"; slots were busy for {study.packing:.0%} of the time"
+    if not study.trials_before:
+        return text
+    new = sum(study.counts.values()) - study.trials_before
+    return f"the last call, of {new} trials: {text}. All calls: {total}"
 
 
 def _best(study: Study) -> str:

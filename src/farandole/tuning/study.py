@@ -11,7 +11,7 @@ import pandas as pd
 from farandole.api import TrainingResult
 from farandole.errors import InputError
 from farandole.tuning.space import Space, suggest
-from farandole.tuning.storage import STATES
+from farandole.tuning.storage import STATES, ended_trials
 
 if TYPE_CHECKING:
     import optuna
@@ -45,6 +45,7 @@ class Study:
         seconds: float = 0.0,
         parallelism: int = 1,
         seconds_before: float = 0.0,
+        trials_before: int = 0,
         reason: str = "all trials done",
     ) -> None:
         self.optuna = study
@@ -56,6 +57,8 @@ class Study:
         """How long this call took."""
         self.parallelism = parallelism
         self._seconds_before = seconds_before
+        self.trials_before = trials_before
+        """How many trials had ended when this call began: those of a study that was resumed."""
         self.reason = reason
         """Why it ended."""
         self.space = space
@@ -69,8 +72,12 @@ class Study:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many trials are complete, pruned and failed."""
-        states = [trial.state.name for trial in self.optuna.get_trials(deepcopy=False)]
+        """How many trials are complete, pruned and failed, in all calls.
+
+        One that died with its driver, and ran again after `resume=True`, counts once.
+        """
+        ended = ended_trials(self.optuna.get_trials(deepcopy=False))
+        states = [trial.state.name for trial in ended]
         return {name: states.count(state) for state, name in STATES.items()}
 
     @property
@@ -118,11 +125,16 @@ class Study:
         return trial_seconds(self.optuna)
 
     @property
+    def trial_seconds_here(self) -> float:
+        """What the trials of this call took, added up."""
+        return self.trial_seconds - self._seconds_before
+
+    @property
     def packing(self) -> float | None:
         """Which part of the time of all slots the trials of this call took; None: no call."""
         if not self.seconds:
             return None
-        return (self.trial_seconds - self._seconds_before) / (self.parallelism * self.seconds)
+        return self.trial_seconds_here / (self.parallelism * self.seconds)
 
     def trials_dataframe(self) -> pd.DataFrame:
         """One row a trial: its number, state, values, arguments, seconds and error."""

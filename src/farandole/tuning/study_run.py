@@ -9,7 +9,7 @@ from typing import Any
 
 from farandole.tuning.display import StudyDisplay
 from farandole.tuning.mlflow_log import MlflowLog
-from farandole.tuning.opening import Opening
+from farandole.tuning.opening import Opening, count_ended
 from farandole.tuning.search import Search, SearchLimits, check_any_success
 from farandole.tuning.slot_worker import trials_silenced
 from farandole.tuning.slots import Slot, run_slots
@@ -36,6 +36,7 @@ def run_study(
         lock = None if name is None else stack.enter_context(StudyLock(study))
         before = trial_seconds(study)
         done, total = opening.plan(study)
+        ended = count_ended(study)  # without those that are to run again
         limits = SearchLimits(
             metrics=problem.metrics,
             trials=total,
@@ -70,5 +71,6 @@ def run_study(
         networks=search.networks,
         parallelism=parallel,
         seconds_before=before,
+        trials_before=ended,
         reason=search.ended or "all trials done",
     )

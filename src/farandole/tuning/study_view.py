@@ -36,6 +36,8 @@ class StudyView:
     metrics: tuple[str, ...]
     counts: Mapping[str, int]
     """Of trials that have ended, by how."""
+    before: int = 0
+    """How many of them had ended when this call began."""
     running: tuple[TrialRow, ...]
     best: tuple[TrialRow, ...]
     """The best three; of several metrics, three of those that no other trial is better than."""
@@ -94,6 +96,7 @@ class StudyWatch:
         return StudyView(
             metrics=tuple(search.limits.metrics),
             counts={name: states.count(state) for state, name in STATES.items()},
+            before=self._before,
             running=tuple(_row(trials[number]) for number in sorted(search.open)),
             best=tuple(_row(trial) for trial in best),
             undominated=len(complete),

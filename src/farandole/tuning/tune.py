@@ -19,6 +19,7 @@ from farandole.engines import DEFAULT_HEARTBEAT, Engine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, NotEnoughSlots
 from farandole.system_resources import usable_cores
+from farandole.tracebacks import short_traceback
 from farandole.tuning.mlflow_log import check_experiment
 from farandole.tuning.objective import REFUSED_OPTIONS, TRAIN_OPTIONS, RunOutput, TrainingObjective
 from farandole.tuning.opening import Opening
@@ -35,6 +36,7 @@ from farandole.tuning.study_run import run_study
 from farandole.tuning.trial_run import INTERRUPTED, TrialRun
 
 
+@short_traceback
 def tune(
     objective: Any,
     space: Space,
@@ -118,7 +120,7 @@ def tune(
     check_space(space)
     _check_options(options)
     _check_arguments(folds, stratified, fold_column, max_time, timeout, heartbeat, progress, data)
-    problem = Problem.of(objective, space, metric, direction, folds, options)
+    problem = Problem.of(objective, space, metric, direction, folds, options, data)
     opening = Opening.of(problem, sampler, pruner, trials, max_time, folds, seed)
     runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else None))
     if workers_per_trial != 1 and problem.training is None:
@@ -215,7 +217,7 @@ def _train_best(
             "All trials are done, but the training of the best one's network failed. The study "
             f"has no result. {type(error).__name__}: {error}",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return
     assert output.result is not None

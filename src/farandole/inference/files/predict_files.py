@@ -26,6 +26,7 @@ from farandole.inference.files.threads import count_workers, map_in_order, one_t
 from farandole.inference.precision import check_precision, supported
 from farandole.inference.prefetch import prefetch
 from farandole.progress import row_progress
+from farandole.tracebacks import short_traceback
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Predicted:
         )
 
 
+@short_traceback
 def predict(
     model: Any,
     input: str | os.PathLike[str],
