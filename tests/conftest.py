@@ -55,6 +55,11 @@ if lane := os.environ.get("PYTEST_XDIST_WORKER"):
 # Collection makes 700,000 objects, and none of them is garbage.
 gc.disable()
 
+# Keras reads these at its first import, and writes a file of settings into its home.
+os.environ["KERAS_BACKEND"] = "torch"
+os.environ["KERAS_HOME"] = tempfile.mkdtemp(prefix="keras-")
+atexit.register(shutil.rmtree, os.environ["KERAS_HOME"], ignore_errors=True)
+
 # A picture is drawn to a file, never to a window.
 os.environ["MPLBACKEND"] = "Agg"
 

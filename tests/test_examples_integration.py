@@ -18,6 +18,7 @@ BARS = {
     "iris_on_spark": {"accuracy": (0.9, 1.0)},
     "images_of_any_size": {"accuracy": (0.9, 1.0)},
     "karate_club": {"accuracy": (0.9, 1.0)},
+    "keras_on_spark": {"accuracy": (0.9, 1.0)},
     "sunspots": {"skill": (0.1, 1.0)},
     "two_regressions": {"linear_gap": (0.0, 1e-5), "logistic_gap": (0.0, 1e-4)},
     "perceptron": {"accuracy": (0.9, 1.0)},

@@ -23,7 +23,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "farandole"
 ROWS = (
     ("errors",),
     ("arguments", "devices", "progress", "ragged", "system_resources", "tracebacks"),
-    ("world", "networks", "_spark"),
+    ("world", "networks", "_spark", "keras_models"),
     ("pretrained",),
     ("artifact", "checkpoint"),  # what is on disk; artifacts rebuild networks by name
     ("data", "engines", "parallel"),

@@ -26,8 +26,12 @@ def ask(served: App, path: str, said: Any) -> Any:
     """Call the application as a server does."""
     sent: list[Any] = []
 
+    body = iter([json.dumps(said).encode()])
+
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": json.dumps(said).encode(), "more_body": False}
+        for part in body:
+            return {"type": "http.request", "body": part, "more_body": False}
+        return await asyncio.Future()  # the sender stays
 
     async def send(message: Any) -> None:
         sent.append(message)

@@ -19,8 +19,6 @@ from tests.clusters import StandaloneCluster, bare_python, error_of
 
 from farandole.spark import TorchEstimator, daemon_settings, ship
 
-FOLDER = Path(sys.argv[1])
-PLACES = os.environ.pop("PYTHONPATH")  # executors would inherit it, and find everything there
 OLD = {"spark.python.daemon.module": "farandole.daemon"}
 
 
@@ -42,23 +40,27 @@ def predictions(spark: SparkSession) -> int:
     return int(model.transform(frame).count())
 
 
-found: dict[str, Any] = {}
-with StandaloneCluster(FOLDER, workers=1) as cluster:
-    python, cluster.python = (
-        cluster.python,
-        bare_python(FOLDER / "without-farandole", without=()),
-    )
-    spark = cluster.session(OLD)
-    found["old"] = error_of(lambda: plain(spark))
-    spark.stop()
-    spark = cluster.session(daemon_settings())
-    found["plain"] = plain(spark)
-    found["fit"] = error_of(lambda: predictions(spark))
-    ship(spark)
-    found["shipped"] = predictions(spark)
-    spark.stop()
-    cluster.python = python
-    spark = cluster.session({**daemon_settings(), "spark.executorEnv.PYTHONPATH": PLACES})
-    found["installed"] = plain(spark)
-    spark.stop()
-print(json.dumps(found), flush=True)
+def main(folder: Path) -> dict[str, Any]:
+    places = os.environ.pop("PYTHONPATH")  # executors would inherit it, and find everything there
+    found: dict[str, Any] = {}
+    with StandaloneCluster(folder, workers=1) as cluster:
+        python = cluster.python
+        cluster.python = bare_python(folder / "without-farandole", without=())
+        spark = cluster.session(OLD)
+        found["old"] = error_of(lambda: plain(spark))
+        spark.stop()
+        spark = cluster.session(daemon_settings())
+        found["plain"] = plain(spark)
+        found["fit"] = error_of(lambda: predictions(spark))
+        ship(spark)
+        found["shipped"] = predictions(spark)
+        spark.stop()
+        cluster.python = python
+        spark = cluster.session({**daemon_settings(), "spark.executorEnv.PYTHONPATH": places})
+        found["installed"] = plain(spark)
+        spark.stop()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))), flush=True)

@@ -67,7 +67,7 @@ def test_no_param_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     one = TorchEstimator()
     names = [param.name for param in one.params if param.name not in ELSEWHERE]
     values = {name: ODD.get(name, 3 + number) for number, name in enumerate(names)}
-    data: Any = SimpleNamespace(columns=[], sparkSession=None)
+    data: Any = SimpleNamespace(columns=[], schema=[], sparkSession=None)
     with pytest.raises(InterruptedError):
         TorchEstimator(**values).fit(data)
     for name, value in values.items():

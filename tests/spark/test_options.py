@@ -9,13 +9,14 @@ import pytest
 
 from farandole.networks import ACTIVATIONS
 from farandole.parallel import registry
-from farandole.spark import Featurizer, TextTokenizer, TorchEstimator, options
+from farandole.spark import Featurizer, KerasEstimator, TextTokenizer, TorchEstimator, options
 from farandole.spark.classification import MultilayerPerceptronClassifier
 from farandole.spark.regression import MultilayerPerceptronRegressor
 from farandole.training import losses, optimizers
 
 STAGES = [
     (TorchEstimator, options.TorchEstimatorOptions),
+    (KerasEstimator, options.KerasEstimatorOptions),
     (MultilayerPerceptronClassifier, options.PerceptronClassifierOptions),
     (MultilayerPerceptronRegressor, options.PerceptronOptions),
     (Featurizer, options.FeaturizerOptions),

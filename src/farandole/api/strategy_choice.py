@@ -7,7 +7,8 @@ from functools import partial
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel import AllReduce, ParameterServer, Strategy, resolve
+from farandole.keras_models import KerasNetwork, KerasOptimizerFactory
+from farandole.parallel import AllReduce, ParameterServer, Sharded, Strategy, resolve
 from farandole.planning import choose
 from farandole.training import Frozen, Recipe, check_splittable
 
@@ -42,6 +43,8 @@ def check_strategy(
     farandole.errors.InputError: 1 of the network's 2 layers have parameters to train: too few for \
 2 stages. Use at most 1 workers in a pipeline, or another strategy.
     """
+    if isinstance(network, KerasNetwork):
+        _check_keras(strategy, recipe, num_workers)
     frozen = Frozen.of(network, recipe.freeze)
     try:
         strategy.check(network, num_workers)
@@ -60,6 +63,27 @@ def check_strategy(
             "sync_batch_norm lets all workers wait for each other in every pass, but asynchronous "
             f"ones don't wait. Received: strategy={strategy!r}. Leave it out, or use a synchronous "
             "strategy."
+        )
+
+
+def _check_keras(strategy: Strategy, recipe: Recipe, num_workers: int) -> None:
+    """Keras's layers and optimizers see whole tensors, and Keras calls the layers itself."""
+    if num_workers > 1 and not strategy.is_whole:
+        why = (
+            "its layers and optimizers need whole tensors, not shards of them"
+            if strategy.splits_tensors
+            else "only the model itself knows in which order its layers are called"
+        )
+        raise InputError(
+            f'strategy={strategy!r} can\'t train a Keras model: {why}. Use "allreduce", or '
+            "Sharded(stage=1), which splits the optimizer's memory by variables."
+        )
+    optimizer = recipe.optimizer
+    clips = isinstance(optimizer, KerasOptimizerFactory) and optimizer.clips_globally
+    if num_workers > 1 and clips and isinstance(strategy, Sharded):
+        raise InputError(
+            f"{optimizer.name}(global_clipnorm=…) needs all gradients on one worker, which "
+            f"{strategy!r} spreads over workers. Use clip_norm=…, which counts all of them."
         )
 
 

@@ -9,13 +9,15 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from torch import nn
 
 from farandole.api.attempts import Attempts, RunLimits
 from farandole.api.checkpoints import begin_checkpoints, plan_checkpoints
+from farandole.api.keras_callbacks import CallbackHandler, check_callbacks
+from farandole.api.keras_network import keras_features, keras_network
 from farandole.api.result import TrainingResult, assemble
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
@@ -25,6 +27,7 @@ from farandole.artifact import load_weights
 from farandole.data import Columns, Fold
 from farandole.engines import DEFAULT_HEARTBEAT, Engine
 from farandole.errors import InputError, suggestion
+from farandole.keras_models import is_keras_model, require_torch_backend, training_options
 from farandole.parallel import Strategy
 from farandole.parallel import trace as tracing
 from farandole.tracebacks import short_traceback
@@ -70,6 +73,7 @@ def train(
     cpus_per_worker: int | None = None,
     progress: bool = True,
     observer: Observer | None = None,
+    callbacks: Sequence[Any] | None = None,
     trace: str | os.PathLike[str] | None = None,
     allow_pickle: bool = False,
     **recipe: Any,
@@ -79,6 +83,8 @@ def train(
     Args:
         network: any torch module. It is not changed: the result has its own. Or a function that
             makes one for the rows: it gets a `farandole.training.NetworkInputs`, with their width.
+            Or a compiled Keras model: its optimizer, losses, metrics and loss weights are used,
+            unless others are given, under Keras's names.
         data: where the rows are: a DataFrame, a table, a path, which the workers read themselves,
             or arrays: (X, y), which become the columns "features" and `label`, or a dict of them.
         features: column(s) to feed; several are positional arguments of `forward`, or are joined
@@ -119,6 +125,7 @@ def train(
             is, shared out.
         progress: show a progress bar (plain lines where there is no terminal).
         observer: is called with every event on the driver.
+        callbacks: of a Keras model: Keras's own, which run on the driver between epochs.
         trace: a file for what every worker did and when, for `farandole explain --trace`.
         allow_pickle: it is all right if the result can be saved as a pickle only, which runs code
             when it is loaded. Else a warning says so, before training.
@@ -145,8 +152,13 @@ def train(
     )
     limits.check()
     check_flag("allow_pickle", allow_pickle)
+    if is_keras_model(network):
+        require_torch_backend()
+        recipe = training_options(network, recipe)
+    frozen = recipe.pop("freeze", None) if is_keras_model(network) else None
     checked_recipe = make_recipe(recipe)
     _check_network(network)
+    check_callbacks(callbacks, network, checked_recipe)
     if trace is not None:
         tracing.check_writable(trace)
     plan = plan_checkpoints(
@@ -159,9 +171,13 @@ def train(
     )
     with ExitStack() as stack:
         given = TrainingData.of(data, engine, checked_recipe, label)
-        columns = choose_columns(given.source.schema(), features, label, weight, validation)
-        given = given.with_first_rows(columns, wait=not isinstance(network, nn.Module))
-        initial = initial_network(network, given, columns, checked_recipe, initial_weights)
+        schema = given.source.schema()
+        if is_keras_model(network):
+            features = keras_features(network, features, schema)
+        columns = choose_columns(schema, features, label, weight, validation)
+        is_made = isinstance(network, nn.Module) and not is_keras_model(network)
+        given = given.with_first_rows(columns, wait=not is_made)
+        initial = initial_network(network, given, columns, checked_recipe, initial_weights, frozen)
         chosen, reason = choose_strategy(strategy, initial, checked_recipe, num_workers)
         given, workers = given.shared_by(num_workers, columns, stack)
         if workers != num_workers:
@@ -177,13 +193,18 @@ def train(
             trace=trace is not None,
             checkpoints=plan,
         )
+        handler = CallbackHandler(callbacks, initial, checked_recipe) if callbacks else None
+        if handler is not None:
+            job = replace(job, asks_driver=True, sends_weights=handler.need_weights)
         _try_first_rows(job, given, device, allow_pickle)
-        dispatch = stack.enter_context(EventDispatcher(progress, observer, print_output))
+        dispatch = stack.enter_context(EventDispatcher(progress, observer, handler or print_output))
         if reason is not None:
             dispatch(0, StrategyChosen(strategy=repr(chosen), reason=reason))
         job = begin_checkpoints(job)
         attempts = Attempts(job, given, limits.of(workers), dispatch)
         outcomes = attempts.run()
+        if handler is not None:
+            outcomes = handler.finished(outcomes)
     result = assemble(
         initial,
         checked_recipe,
@@ -224,10 +245,19 @@ def _try_first_rows(job: TrainingJob, given: TrainingData, device: str, allow_pi
 
 
 def initial_network(
-    network: Any, given: TrainingData, columns: Columns, recipe: Recipe, weights: Any
+    network: Any,
+    given: TrainingData,
+    columns: Columns,
+    recipe: Recipe,
+    weights: Any,
+    frozen: str | Sequence[str] | None = None,
 ) -> nn.Module:
-    """A copy to train, with the weights to start from."""
-    if not isinstance(network, nn.Module):
+    """A copy to train, with the weights to start from; of a Keras model, layers may be frozen."""
+    if is_keras_model(network):
+        network = copy.deepcopy(keras_network(network, given, columns, recipe.seed))
+        if frozen is not None:
+            network.freeze(frozen)
+    elif not isinstance(network, nn.Module):
         network = made_network(network, given.inputs(columns), recipe.seed)
     check_layers(network, recipe)
     if recipe.solver() is not None:

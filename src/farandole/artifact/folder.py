@@ -1,7 +1,7 @@
 """A saved network: a folder of safetensors and JSON, written whole or not at all.
 
 network.json         what it is, what it takes, what it gives
-weights.safetensors  its parameters and buffers
+weights.safetensors  its parameters and buffers; a Keras model's variables, by position
 history.json         how it was trained
 sums.json            the sha256 of each other file, checked on loading
 network.pt2          only for networks that are more than standard layers: the exported program
@@ -33,10 +33,18 @@ from farandole.artifact.signature import Signature
 from farandole.artifact.sums import Sums, write_sums
 from farandole.artifact.tensor_file import read_tensors, tensor_sizes
 from farandole.errors import ArtifactError
+from farandole.keras_models import (
+    KerasNetwork,
+    RefusedConfig,
+    as_network,
+    describe,
+    filled_model,
+    unwrapped,
+)
 
 FORMAT = 2
 _FIRST_WITH_SUMS = 2
-_KINDS = ("layers", "exported", "pickle")
+_KINDS = ("layers", "keras", "exported", "pickle")
 
 _MOVED = {
     f"farandole.networks.{old}": f"farandole.pretrained.{new}"
@@ -71,6 +79,7 @@ class Artifact:
     """
 
     network: nn.Module
+    """A torch module, or a Keras model."""
     signature: Signature
     history: Sequence[dict[str, Any]] = field(default_factory=tuple)
 
@@ -112,13 +121,13 @@ class Artifact:
         if not isinstance(history, list) or not all(isinstance(one, dict) for one in history):
             raise ArtifactError(f"{str(folder / 'history.json')!r} is no list of epochs.")
         module = _read_network(sums, about, network, allow_pickle)
-        return cls(module.eval(), signature, tuple(history))
+        return cls(unwrapped(module.eval()), signature, tuple(history))
 
     def _write(self, folder: Path, allow_pickle: bool) -> None:
-        description = network_to_json(self.network)
-        kind = "layers"
+        network = as_network(self.network)
+        kind, description = _description(network)
         if description is None:
-            kind = _write_program(self, folder, allow_pickle)
+            kind = _write_program(network, self.signature, folder, allow_pickle)
         about = {
             "format": FORMAT,
             "kind": kind,
@@ -129,7 +138,7 @@ class Artifact:
         (folder / "network.json").write_text(json.dumps(about, indent=1))
         (folder / "history.json").write_text(json.dumps(list(self.history)))
         weights = folder / "weights.safetensors"
-        save_file(untied_state_dict(self.network), weights)
+        save_file(untied_state_dict(network), weights)
         shutil.copymode(folder / "network.json", weights)  # safetensors lets the owner alone read
         write_sums(folder)
 
@@ -169,14 +178,28 @@ def untied_state_dict(network: nn.Module) -> dict[str, torch.Tensor]:
     return state
 
 
-def _write_program(artifact: Artifact, folder: Path, allow_pickle: bool) -> str:
+def _description(network: nn.Module) -> tuple[str, Any]:
+    """What kind of network it is, and its layers as JSON; None if that can't tell all."""
+    if not isinstance(network, KerasNetwork):
+        return "layers", network_to_json(network)
     try:
-        write_program(artifact.network, artifact.signature, folder / "network.pt2")
+        return "keras", describe(network)
+    except RefusedConfig:
+        return "keras", None
+
+
+def _write_program(
+    network: nn.Module, signature: Signature, folder: Path, allow_pickle: bool
+) -> str:
+    try:
+        if allow_pickle and isinstance(network, KerasNetwork):
+            raise ArtifactError("as a program it would be no Keras model any more")
+        write_program(network, signature, folder / "network.pt2")
         return "exported"
     except Exception as error:
         (folder / "network.pt2").unlink(missing_ok=True)
         if allow_pickle:
-            (folder / "network.pickle").write_bytes(cloudpickle.dumps(artifact.network))
+            (folder / "network.pickle").write_bytes(cloudpickle.dumps(network))
             return "pickle"
         raise ArtifactError(
             f"This network {not_data(in_short(error))}. Use such layers, or save it with "
@@ -189,6 +212,14 @@ def _read_network(
 ) -> nn.Module:
     if network is not None or about["kind"] == "layers":
         return _with_weights(sums.check("weights.safetensors"), about.get("network"), network)
+    if about["kind"] == "keras":
+        weights = sums.check("weights.safetensors")
+        return filled_model(
+            about.get("network"),
+            tensor_sizes(weights),
+            lambda: read_tensors(weights),
+            allow_code=allow_pickle,
+        )
     if about["kind"] == "exported":
         return read_program(sums.check("network.pt2"), follow=False)
     if not allow_pickle:
@@ -203,6 +234,7 @@ def _with_weights(weights: Path, description: Any, network: nn.Module | None) ->
     try:
         if network is None:
             return filled_network(description, tensor_sizes(weights), lambda: read_tensors(weights))
+        network = as_network(network)
         network.load_state_dict(read_tensors(weights))
     except RuntimeError as error:
         raise ArtifactError(f"The weights in {str(weights)!r} don't fit: {error}") from error

@@ -12,23 +12,28 @@ import torch
 from torch import nn
 
 from farandole.artifact.folder import Artifact
+from farandole.artifact.keras_file import read_keras
 from farandole.artifact.onnx_file import read_onnx
 from farandole.artifact.program import read_program
 from farandole.artifact.regular_files import open_regular
 from farandole.artifact.signature import Signature
 from farandole.artifact.torchscript import ScriptNetwork, read_script
 from farandole.errors import ArtifactError, InputError
+from farandole.keras_models import as_network
 
 _KINDS = (
-    "a trained model, a torch.nn.Module, the folder of a saved network, or a file of torch.export "
-    "(.pt2), TorchScript (.pt) or ONNX (.onnx)"
+    "a trained model, a torch.nn.Module, a Keras model, the folder of a saved network, or a file "
+    "of torch.export (.pt2), TorchScript (.pt), ONNX (.onnx) or Keras (.keras)"
 )
 
 _WEIGHTS = "a state dict, a torch.nn.Module, a trained model, or the folder of a saved network"
 
 
 class LoadedNetwork(NamedTuple):
-    """A network, and what it takes and gives, if that is known."""
+    """A network, and what it takes and gives, if that is known.
+
+    A Keras model comes as a `KerasNetwork`, which has it as `.model`.
+    """
 
     network: nn.Module
     signature: Signature | None = None
@@ -58,10 +63,11 @@ def load_network(
     if isinstance(model, torch.export.ExportedProgram):
         raise InputError("Save an exported program with torch.export.save, and give the file.")
     if isinstance(model, nn.Module):
-        return LoadedNetwork(model)
+        return LoadedNetwork(as_network(model))
     network, signature = getattr(model, "network", None), getattr(model, "signature", None)
     if isinstance(network, nn.Module):
-        return LoadedNetwork(network, signature if isinstance(signature, Signature) else None)
+        known = signature if isinstance(signature, Signature) else None
+        return LoadedNetwork(as_network(network), known)
     raise InputError(f"{argument} must be {kinds}. Received: {type(model).__name__}")
 
 
@@ -80,11 +86,14 @@ def load_weights(network: nn.Module, weights: Any) -> nn.Module:
     if weights is None:
         return network
     if isinstance(weights, str | os.PathLike):
-        return Artifact.load(_network_folder(Path(weights)), network=network).network.train()
+        found = Artifact.load(_network_folder(Path(weights)), network=network).network
+        return as_network(found).train()
     if not isinstance(weights, Mapping | nn.Module):
         weights = load_network(weights, argument="initial_weights", kinds=_WEIGHTS).network
+    if isinstance(weights, nn.Module):
+        weights = as_network(weights).state_dict()
     try:
-        network.load_state_dict(weights.state_dict() if isinstance(weights, nn.Module) else weights)
+        network.load_state_dict(weights)
     except (RuntimeError, AttributeError, TypeError) as error:
         raise InputError(f"initial_weights don't fit the network: {error}") from error
     return network
@@ -95,7 +104,9 @@ def _from_path(path: Path, allow_pickle: bool) -> LoadedNetwork:
         raise InputError(f"There is no file or folder {str(path)!r} to take a network from.")
     if path.is_dir():
         artifact = Artifact.load(_network_folder(path), allow_pickle=allow_pickle)
-        return LoadedNetwork(artifact.network, artifact.signature)
+        return LoadedNetwork(as_network(artifact.network), artifact.signature)
+    if path.suffix.lower() == ".keras":
+        return LoadedNetwork(read_keras(path, allow_code=allow_pickle))
     if path.suffix.lower() == ".onnx":
         return LoadedNetwork(read_onnx(path))
     return LoadedNetwork(_from_archive(path, allow_pickle))
@@ -113,6 +124,11 @@ def _from_archive(path: Path, allow_pickle: bool) -> nn.Module:
         return read_program(path)
     if any("/code/" in name for name in names):
         return read_script(path, allow_pickle=allow_pickle)
+    if path.suffix.lower() in (".h5", ".hdf5"):
+        raise ArtifactError(
+            f"{str(path)!r} looks like a Keras model of the older format. Load it with Keras, and "
+            'save it with model.save("model.keras").'
+        )
     if any(name.endswith("data.pkl") for name in names) or path.suffix == ".safetensors":
         raise ArtifactError(
             f"{str(path)!r} holds weights without a network, or a pickle, which would run code. "

@@ -12,6 +12,7 @@ from torch import nn
 
 from farandole.artifact.signature import Signature
 from farandole.errors import InputError
+from farandole.keras_models import KerasNetwork
 from farandole.networks import evaluation_mode, wrapping_advice
 
 Sizes = Mapping[str, Sequence[Sequence[int]]]
@@ -66,6 +67,8 @@ def _places(network: nn.Module, features: Sequence[str]) -> tuple[int, ...]:
 
     Empty if it has not, or if columns are in the order of arguments already.
     """
+    if isinstance(network, KerasNetwork):
+        return _keras_places(network, features)
     parameters = list(inspect.signature(network.forward).parameters.values())
     plain = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     names = [parameter.name for parameter in plain]
@@ -79,10 +82,21 @@ def _places(network: nn.Module, features: Sequence[str]) -> tuple[int, ...]:
     return () if places == tuple(range(len(features))) else places
 
 
+def _keras_places(network: KerasNetwork, features: Sequence[str]) -> tuple[int, ...]:
+    """The same for a Keras model, whose inputs have names: all of them, or it goes by order."""
+    names = network.input_names or ()
+    if len(set(features)) != len(features) or sorted(names) != sorted(features):
+        return ()
+    places = tuple(features.index(name) for name in names)
+    return () if places == tuple(range(len(features))) else places
+
+
 _ANY = 1 << 20
 
 
 def _count_positional(network: nn.Module) -> int:
+    if isinstance(network, KerasNetwork) and network.input_names is not None:
+        return len(network.input_names)
     parameters = list(inspect.signature(network.forward).parameters.values())
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return _ANY
@@ -99,6 +113,16 @@ def _moved(argument: Any, device: torch.device) -> Any:
     if isinstance(argument, Mapping):
         return {name: one.to(device) for name, one in argument.items()}
     return None if argument is None else argument.to(device)
+
+
+def _keras_advice(network: KerasNetwork, signature: Signature) -> str:
+    """What the model declares, and that nobody transposes images for it."""
+    inputs = zip(network.input_names or (), network.input_shapes or (), strict=True)
+    said = ", ".join(f"{name!r} with shape {shape}" for name, shape in inputs)
+    advice = f"The Keras model takes {said} a row." if said else ""
+    if any(len(shape) == 3 for shape in signature.shapes):
+        advice += " Images have their channels last in Keras, as in columns of images."
+    return advice.strip()
 
 
 def _mismatch(network: nn.Module, signature: Signature, error: Exception | None) -> str:
@@ -118,6 +142,8 @@ def _mismatch(network: nn.Module, signature: Signature, error: Exception | None)
         for s, d in zip(signature.shapes, signature.dtypes, strict=True)
     ):
         hints.append("Tokens need a vocabulary: networks.RNN(…, vocabulary=…).")
+    if isinstance(network, KerasNetwork):
+        hints = [_keras_advice(network, signature)]
     hints.append(wrapping_advice(network))
     return (
         f"The network ({type(network).__name__}) can't take the feature columns: {columns} a row. "

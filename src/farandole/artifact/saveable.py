@@ -15,6 +15,7 @@ from farandole.artifact.network_json import network_to_json
 from farandole.artifact.program import check_exportable
 from farandole.artifact.signature import Signature
 from farandole.errors import ArtifactError
+from farandole.keras_models import KerasNetwork, RefusedConfig, describe
 
 _tried: dict[str, str] = {}
 """What became of networks that were tried before, such as those of a grid's other folds."""
@@ -32,6 +33,8 @@ def why_unsaveable(network: nn.Module, signature: Signature) -> str:
     >>> why_unsaveable(nn.Sequential(nn.Linear(4, 3)), signature)
     ''
     """
+    if isinstance(network, KerasNetwork):
+        return _why_no_keras_data(network, signature)
     if network_to_json(network) is not None:
         return ""
     if any(signature.axes):
@@ -42,6 +45,15 @@ def why_unsaveable(network: nn.Module, signature: Signature) -> str:
             _tried.clear()
         _tried[key] = _try_export(network, signature)
     return _tried[key]
+
+
+def _why_no_keras_data(network: KerasNetwork, signature: Signature) -> str:
+    try:
+        describe(network)
+    except RefusedConfig as error:
+        found = _try_export(network, signature)
+        return f"has a config that {error}, and {found}" if found else ""
+    return ""
 
 
 class _WithoutNumbers(cloudpickle.Pickler):  # type: ignore[misc]

@@ -15,9 +15,17 @@ from farandole.ragged import Ragged
 Shape = tuple[int | None, ...]
 """The shape of one row; None for each axis that varies in size, which are the first ones."""
 
-HEADS = ("softmax", "log_softmax", "probabilities", "sigmoid", "sigmoids", "identity")
-"""How a network's output becomes a prediction: "probabilities" are what it gives already, and
-"sigmoids" are several answers of yes or no."""
+HEADS = (
+    "softmax",
+    "log_softmax",
+    "probabilities",
+    "sigmoid",
+    "probability",
+    "sigmoids",
+    "identity",
+)
+"""How a network's output becomes a prediction: "probabilities" are what it gives already,
+"probability" is that of yes alone, and "sigmoids" are several answers of yes or no."""
 NUMBERS = ("identity", "sigmoids")
 """Those whose predictions aren't classes."""
 
@@ -46,7 +54,7 @@ class Head:
     @property
     def num_classes(self) -> int:
         """Number of classes: two for a single sigmoid output."""
-        return 2 if self.kind == "sigmoid" else self.outputs
+        return 2 if self.kind in ("sigmoid", "probability") else self.outputs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from farandole.errors import InputError
 from farandole.features.input_guesses import guess_inputs
 from farandole.features.layers import as_modules, get_layer
 from farandole.features.pooling import POOLINGS, pool_output
+from farandole.keras_models import as_network
 from farandole.networks import NOT_CALLED, forward_until, ragged_axes, takes_gray
 from farandole.pretrained import ImageNetwork
 from farandole.ragged import Ragged
@@ -27,7 +28,7 @@ class Cut(nn.Module):
     features. A layer that is used several times ends the network at its first use.
 
     Args:
-        network: any module; it is neither copied nor changed.
+        network: any module or Keras model; it is neither copied nor changed.
         layer: the name of one of its layers, as `farandole.features.layers` lists them.
         pooling: "mean" or "max" over all positions of each channel, "flatten" for all values, or
             "none" for a layer that gives a vector anyway.
@@ -55,6 +56,7 @@ class Cut(nn.Module):
         channel_axis: int | None = None,
     ) -> None:
         super().__init__()
+        network = as_network(network)
         get_layer(as_modules(network), layer)
         check_choice("channel_axis", channel_axis, (1, -1, None))
         self.training = network.training and not isinstance(network, Program)

@@ -10,6 +10,7 @@ from torch import nn
 
 from farandole.artifact import Program, Signature
 from farandole.errors import InputError
+from farandole.keras_models import KerasNetwork
 from farandole.networks import input_dtype, ragged_axes
 from farandole.ragged import Ragged
 
@@ -35,6 +36,8 @@ def guess_inputs(
         yield list(signature.example(rows=1))
     elif isinstance(network, Program) and network.exported.example_inputs is not None:
         yield [part[:1] for part in network.exported.example_inputs[0]]
+    elif isinstance(network, KerasNetwork) and network.input_shapes is not None:
+        yield [_keras_row(network, shape) for shape in network.input_shapes]
     else:
         yield from ([_row(network, shape)] for shape in _guesses(network))
 
@@ -56,6 +59,13 @@ def _row(network: nn.Module, shape: tuple[int, ...]) -> torch.Tensor | Ragged:
     if axes[0] == 2 and kind.is_floating_point:
         kind = torch.uint8
     return Ragged.of([torch.zeros(shape, dtype=kind)], axes=axes[0])
+
+
+def _keras_row(network: KerasNetwork, shape: Sequence[int | None]) -> torch.Tensor:
+    """A row that a Keras model declares; a size that it leaves open is like an image's."""
+    side = _IMAGE_SIDES[0] if len(shape) > 2 else _STEPS
+    sizes = [side if size is None else size for size in shape]
+    return torch.zeros((1, *sizes), dtype=network.input_dtype)
 
 
 def _guesses(network: nn.Module) -> list[tuple[int, ...]]:

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from farandole.artifact import OnnxNetwork, Program, ScriptNetwork, Signature
 from farandole.errors import FarandoleError, InputError, suggestion
 from farandole.features.input_guesses import Arguments, guess_inputs, no_guess
+from farandole.keras_models import as_network
 from farandole.ragged import Ragged
 
 Shape = tuple[int | None, ...]
@@ -84,6 +85,7 @@ def layers(
     1      ReLU    8×30×30           0
     for one row of 3×32×32
     """
+    network = as_network(network)
     copied = evaluation_copy(network)
     if example is not None:
         rows = list(example) if isinstance(example, tuple | list) else [example]

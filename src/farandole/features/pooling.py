@@ -13,6 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from farandole.errors import InputError
 from farandole.features.layers import first_tensor, get_layer, layer_type
+from farandole.keras_models import KerasNetwork
 from farandole.ragged import Ragged
 
 POOLINGS = ("mean", "max", "flatten", "none")
@@ -127,6 +128,8 @@ def channel_axis(output: torch.Tensor, network: nn.Module, layer: str) -> int:
     """
     known = _last_channels(network, layer)
     if known is None:
+        if isinstance(network, KerasNetwork):
+            return -1
         if output.dim() > 3:
             return 1
         raise InputError(
@@ -169,7 +172,8 @@ def _channels(module: nn.Module) -> tuple[int, int] | None:
             return _of_norm(module.normalized_shape)
         case InterpreterModule():
             return _channels_by_name(layer_type(module))
-    return None
+    order = getattr(module, "data_format", None)  # Keras's layers say which
+    return {"channels_last": (-1, -1), "channels_first": (1, -1)}.get(str(order))
 
 
 def _channels_by_name(kind: str) -> tuple[int, int] | None:

@@ -96,14 +96,14 @@ class Application:
     @property
     def axes(self) -> tuple[int, ...] | None:
         """How many axes of each feature vary in size; None if the network doesn't say."""
-        return self.signature.axes if self.signature else ragged_axes(self.predictor.network)
+        return self.signature.axes if self.signature else ragged_axes(self.predictor.module)
 
     @property
     def gray(self) -> bool:
         """Whether images are to come without colors."""
         if self.signature is not None:
             return all(size is None for size in self.signature.shapes[0])
-        return takes_gray(self.predictor.network)
+        return takes_gray(self.predictor.module)
 
     @property
     def arrow_type(self) -> pa.DataType:

@@ -236,4 +236,7 @@ def may_modify_inputs(network: nn.Module) -> bool:
     )
 
 
-_KNOWN = ("torch.nn.modules.", "torch.ao.nn.", "farandole.networks.", "farandole.pretrained.")
+_KNOWN = (
+    *("torch.nn.modules.", "torch.ao.nn.", "farandole.networks.", "farandole.pretrained."),
+    *("farandole.keras_models.", "keras."),
+)

@@ -135,6 +135,8 @@ class Prediction:
             by_position: torch.Tensor = first.double().movedim(1, -1)
             return by_position
         first = _rows_of_values(first)
+        if head == "probability":
+            return torch.cat([1 - first[:, :1], first[:, :1]], dim=1)
         return torch.cat([-first[:, :1], first[:, :1]], dim=1) if head == "sigmoid" else first
 
     def _check_axes(self) -> None:
@@ -157,7 +159,7 @@ class Prediction:
             return torch.cat([1 - positive, positive], dim=1)
         if head == "sigmoids":
             return self._raw.sigmoid()
-        if head == "probabilities":
+        if head in ("probabilities", "probability"):
             return self._raw
         return torch.softmax(self._raw, -1) if head == "softmax" else self._raw.exp()
 

@@ -24,6 +24,7 @@ from farandole.inference.signature_inference import (
     infer_signature,
     unknown_signature,
 )
+from farandole.keras_models import as_network, unwrapped
 from farandole.networks import PROBE_ROWS, BatchSizing, chosen_output
 from farandole.ragged import Ragged
 
@@ -34,8 +35,8 @@ class Predictor:
     """Applies a network to batches.
 
     Args:
-        network: any module, which from now on is in eval mode; without a `signature`, what it
-            takes is read off the first rows.
+        network: any module or Keras model, which from now on is in eval mode; without a
+            `signature`, what it takes is read off the first rows.
         signature: what it takes and gives.
         batch_size: how many rows it gets at once; "auto": what its layers need little memory for.
         precision: "bfloat16" or "int8"; None for the network's own.
@@ -65,8 +66,9 @@ class Predictor:
         device: str = "cpu",
     ) -> None:
         check_integer_or_auto("batch_size", batch_size)
+        network = as_network(network)
         check_initialized(network)
-        self.network = lowered(network.eval(), precision).to(device)
+        self.module = lowered(network.eval(), precision).to(device)
         if signature is not None and precision == "bfloat16":
             signature = replace(signature, floating=precision)
         self._columns = None if signature is None else InputColumns(signature)
@@ -77,7 +79,12 @@ class Predictor:
         self._names = names
         self._device = device
         self._batch_size = batch_size if isinstance(batch_size, int) else None
-        self._copies = may_modify_inputs(self.network)
+        self._copies = may_modify_inputs(self.module)
+
+    @property
+    def network(self) -> nn.Module:
+        """The network: a torch module, or the Keras model that `module` applies."""
+        return unwrapped(self.module)
 
     @property
     def signature(self) -> Signature | None:
@@ -101,7 +108,7 @@ class Predictor:
 
     def __call__(self, data: Any, parts: Parts | None = None) -> Prediction:
         """Predict for a pandas DataFrame, an Arrow table or batch, or a mapping of columns."""
-        return self.predict_columns(named_columns(data, self.network, self.signature), parts)
+        return self.predict_columns(named_columns(data, self.module, self.signature), parts)
 
     def predict_columns(self, columns: Sequence[Any], parts: Parts | None = None) -> Prediction:
         """Predict for columns in the order of the signature, as NumPy or Arrow arrays.
@@ -134,11 +141,11 @@ class Predictor:
         """Of a network without a signature: what it takes when it gets such columns."""
         if rows == 0:
             return InputColumns(unknown_signature(len(columns), self.head))
-        first = FirstRows.of(self.network, columns, self._names)
+        first = FirstRows.of(self.module, columns, self._names)
         if first.layout not in self._inferred:
             with supported(self._precision):
                 signature = infer_signature(
-                    self.network, first, head=self._head, shapes=self._shapes
+                    self.module, first, head=self._head, shapes=self._shapes
                 )
             self._inferred[first.layout] = InputColumns(
                 signature, reshapes=self._shapes is not None
@@ -151,7 +158,7 @@ class Predictor:
         """The network's outputs for some rows after others, as many at once as it can take."""
         if self._batch_size is None and inputs.rows_at_once is None:
             first = next(row_chunks(arrays, PROBE_ROWS))
-            with _BatchSizing(self.network) as sizing:
+            with _BatchSizing(self.module) as sizing:
                 outputs = self._forward(inputs, [array[first] for array in arrays], parts)
             inputs.rows_at_once = sizing.rows_that_fit(first.stop)
             yield outputs
@@ -165,10 +172,10 @@ class Predictor:
         arguments = inputs.arguments(arrays, self._device, copies=self._copies)
         with torch.inference_mode():
             if self._precision is None:
-                output = self.network(*arguments)
+                output = self.module(*arguments)
             else:
                 with supported(self._precision):
-                    output = self.network(*arguments)
+                    output = self.module(*arguments)
         found = [chosen_output(output, part) for part in parts]
         if self._device != "cpu":
             found = [one.to("cpu") for one in found]

@@ -16,6 +16,7 @@ from farandole.artifact import HEADS, Artifact, load_network
 from farandole.errors import InputError, suggestion
 from farandole.inference.predictor import Predictor
 from farandole.inference.signature_inference import FirstRows, infer_signature
+from farandole.keras_models import KerasNetwork, as_network, unwrapped
 from farandole.networks import ragged_axes
 from farandole.tracebacks import short_traceback
 
@@ -33,7 +34,7 @@ def save(
     """Save a network as a folder that `predict_udf`, `farandole predict` and others take.
 
     Args:
-        network: a module, such as one of `farandole.pretrained.backbone`.
+        network: a module, such as one of `farandole.pretrained.backbone`, or a Keras model.
         path: the folder to make.
         example: {column: some rows}, to learn what the network takes; not needed for networks of
             photos.
@@ -56,10 +57,11 @@ def save(
         example = {"image": np.zeros((1, size, size, channels), np.uint8)}
     if not example:
         raise InputError("To learn what the network takes, give some rows: example={column: rows}.")
-    network.eval()
-    first = FirstRows.of(network, [_column(rows) for rows in example.values()])
+    network = as_network(network).eval()
+    names = tuple(example) if isinstance(network, KerasNetwork) else ()  # its inputs have names
+    first = FirstRows.of(network, [_column(rows) for rows in example.values()], names)
     signature = replace(infer_signature(network, first, head=head), features=tuple(example))
-    artifact = Artifact(network, signature)
+    artifact = Artifact(unwrapped(network), signature)
     artifact.save(path, overwrite=overwrite, allow_pickle=allow_pickle)
 
 
@@ -69,7 +71,7 @@ def load(path: str | os.PathLike[str], *, allow_pickle: bool = False) -> Predict
 
     Args:
         path: a folder that `save`, a result or a TorchModel has written, or a file of torch.export,
-            TorchScript or ONNX.
+            TorchScript, ONNX or Keras.
         allow_pickle: let a folder that holds a pickle, or a TorchScript file, be loaded: that runs
             code.
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from farandole.keras_models import KerasNetwork
 from farandole.world import World
 
 
@@ -26,7 +27,12 @@ def convert_sync_batch_norm(network: nn.Module, world: World) -> nn.Module:
     >>> type(convert_sync_batch_norm(nn.BatchNorm1d(3), World(size=1))).__name__
     'BatchNorm1d'
     """
-    return network if world.size == 1 else _replaced(network, {})
+    if world.size == 1:
+        return network
+    for module in network.modules():
+        if isinstance(module, KerasNetwork):
+            module.synchronize_batch_norm(_SumOfAll.apply)
+    return _replaced(network, {})
 
 
 def _replaced(module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:

@@ -20,6 +20,7 @@ from torch import nn
 from farandole.artifact import OnnxNetwork, Program, ScriptNetwork, Signature, to_onnx, to_program
 from farandole.errors import InputError
 from farandole.inference import Predictor
+from farandole.keras_models import KerasNetwork
 from farandole.serving.agreement import Expected
 from farandole.serving.model import Model
 from farandole.serving.pace import Times
@@ -114,8 +115,14 @@ def _measured(model: Model, max_batch: int) -> Model:
         times = measure({model.engine: model}, expected, time.thread_time)
     except Exception:  # what is wrong with it, warming up will say
         return model
+<<<<<<< HEAD
     own = times[model.engine]
     if own.one < WORTH.one and own.full < WORTH.full:
+=======
+    # Most of a Keras model's time is Keras's own, which no other engine has.
+    is_keras = isinstance(model.predictor.module, KerasNetwork)
+    if times[model.engine].one < WORTH_SECONDS and not is_keras:
+>>>>>>> refs/wt/keras-models
         _say(model, times)
         return model
     found = {model.engine: model, **_agreeing(model, expected)}
@@ -184,7 +191,7 @@ def _unsuitable(model: Model) -> str:
     why = _only_engine(model)
     if why:
         return why
-    network = model.predictor.network
+    network = model.predictor.module
     size = sum(one.nbytes for one in (*network.parameters(), *network.buffers()))
     if size > LARGEST:
         return f"its weights of {size >> 20} MB take too long to export"
@@ -198,7 +205,7 @@ class _Engines:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        network = model.predictor.network
+        network = model.predictor.module
         self._program = network if isinstance(network, Program) else None
 
     def make(self, name: str) -> Model:
@@ -217,15 +224,15 @@ class _Engines:
 
     def _exported(self) -> Program:
         if self._program is None:
-            self._program = to_program(self._model.predictor.network, self._model.signature)
+            self._program = to_program(self._model.predictor.module, self._model.signature)
         return self._program
 
     def _onnx(self) -> nn.Module:
-        keys = _keys(self._model.predictor.network, self._model.signature)
+        keys = _keys(self._model.predictor.module, self._model.signature)
         return _OnnxEngine(to_onnx(self._exported()), keys)
 
     def _compiled(self) -> nn.Module:
-        return _CompiledEngine(self._model.predictor.network)
+        return _CompiledEngine(self._model.predictor.module)
 
 
 class _OnnxEngine(nn.Module):

@@ -4,6 +4,7 @@ from farandole.spark.estimator import TorchEstimator, TorchModel
 from farandole.spark.featurizer import Featurizer
 from farandole.spark.images import read_images
 from farandole.spark.io import allow_pickle
+from farandole.spark.keras_estimator import KerasEstimator, KerasModel
 from farandole.spark.pipeline_function import register
 from farandole.spark.shipping import daemon_settings, ship
 from farandole.spark.tokenizer import TextTokenizer
@@ -11,6 +12,8 @@ from farandole.spark.tuner import Tuner, TunerModel
 
 __all__ = [
     "Featurizer",
+    "KerasEstimator",
+    "KerasModel",
     "TextTokenizer",
     "TorchEstimator",
     "TorchModel",

@@ -67,9 +67,10 @@ class TorchModel(EvaluatedModel, Model, MLWritable, MLReadable["TorchModel"]):
 
     def __repr__(self) -> str:
         if self._artifact is None:
-            return f"TorchModel({self.uid}, empty)"
-        size = sum(parameter.numel() for parameter in self.network.parameters())
-        return f"TorchModel({self.uid}, {size:,} parameters, {len(self.history)} epochs)"
+            return f"{type(self).__name__}({self.uid}, empty)"
+        size = sum(parameter.numel() for parameter in self.artifact.network.parameters())
+        name = type(self).__name__
+        return f"{name}({self.uid}, {size:,} parameters, {len(self.history)} epochs)"
 
     @property
     def artifact(self) -> Artifact:
@@ -111,7 +112,7 @@ class TorchModel(EvaluatedModel, Model, MLWritable, MLReadable["TorchModel"]):
         options = {"nulls": self.getOrDefault("nulls"), "device": prediction_device(self)}
         way = (self.chosen_signature(), options)
         if self._packed is None or self._packed[0] != way:
-            found = LoadedNetwork(self.network, way[0])
+            found = LoadedNetwork(self.artifact.network, way[0])
             self._packed = (way, PackedApplication.of(found, answer="all", **options))
         return self._packed[1]
 
@@ -158,6 +159,8 @@ class TorchEstimator(
     (5, 32)
     """
 
+    _model_class = TorchModel
+
     def __init__(self, **params: Unpack[TorchEstimatorOptions]) -> None:
         super().__init__()
         set_checked(self, {**params})
@@ -179,14 +182,12 @@ class TorchEstimator(
 
     def _tried(self, dataset: DataFrame) -> dict[str, Any]:
         """What matters where the first rows are tried without training."""
+        of_loss = ("loss", "loss_weights", "loss_scope", "task")
         return {
             "features": self.chosen_features(),
             "label": self.chosen_labels(),
             "engine": SparkEngine(dataset.sparkSession),
-            "loss": self.getOrDefault("loss"),
-            "loss_weights": self.getOrDefault("lossWeights"),
-            "loss_scope": self.getOrDefault("lossScope"),
-            "task": self.getOrDefault("task"),
+            **{name: value for name, value in self.recipe_options().items() if name in of_loss},
         }
 
     @illegal_arguments
@@ -201,6 +202,10 @@ class TorchEstimator(
         """
         return as_training(self, space)
 
+    def what_is_trained(self) -> Any:
+        """The network, if it is set."""
+        return self.value_of("network")
+
     def _network(self) -> Any:
         if not self.isSet("network"):
             raise InputError("network is not set: TorchEstimator(network=...)")
@@ -209,7 +214,7 @@ class TorchEstimator(
     @illegal_arguments
     def _fit(self, dataset: DataFrame) -> TorchModel:
         network = self._network()
-        loss = losses.resolve(self.getOrDefault("loss"))
+        loss = losses.resolve(self._loss())
         for name, part in zip(loss.names or [""], loss.parts, strict=False):
             if loss.names or len(loss.parts) == 1:
                 self.check_outputs(dataset.columns, part.head not in (None, "identity"), name)
@@ -259,12 +264,21 @@ class TorchEstimator(
             progress=self.getOrDefault("progress"),
             observer=self.getOrDefault("observer"),
             allow_pickle=self.getOrDefault("allowPickle"),
+            **self._further_options(),
             **self.recipe_options(),
         )
 
+    def _loss(self) -> Any:
+        """The loss, as training takes it."""
+        return self.getOrDefault("loss")
+
+    def _further_options(self) -> dict[str, Any]:
+        """What else `train` is given."""
+        return {}
+
     def _model(self, network: Any, result: TrainingResult, dataset: DataFrame) -> TorchModel:
         """The model of a training, with the params of this estimator."""
-        model = TorchModel(result.artifact, result.steps)
+        model = self._model_class(result.artifact, result.steps)
         model._given = network
         model._trained_on = TrainingRows(dataset)
         model.seconds = result.seconds

@@ -20,10 +20,9 @@ Names = Sequence[str]
 S = TypeVar("S", bound=type[Params])
 
 
-class TorchEstimatorOptions(TypedDict, total=False):
-    """Of a TorchEstimator."""
+class _TrainingOptions(TypedDict, total=False):
+    """Of an estimator, but for what it trains."""
 
-    network: nn.Module | Callable[..., nn.Module] | None
     featuresCol: str | None
     featuresCols: Names | None
     labelCol: str | None
@@ -88,6 +87,23 @@ class TorchEstimatorOptions(TypedDict, total=False):
     trace: Any
     nulls: str | None
     allowPickle: bool | None
+
+
+class _NetworkOptions(TypedDict, total=False):
+    network: nn.Module | Callable[..., nn.Module] | None
+
+
+class TorchEstimatorOptions(_NetworkOptions, _TrainingOptions, total=False):
+    """Of a TorchEstimator."""
+
+
+class _ModelOptions(TypedDict, total=False):
+    model: Any
+    callbacks: Sequence[Any] | None
+
+
+class KerasEstimatorOptions(_ModelOptions, _TrainingOptions, total=False):
+    """Of a KerasEstimator."""
 
 
 class PerceptronOptions(TypedDict, total=False):

@@ -58,7 +58,7 @@ def as_training(estimator: TorchEstimator, space: Space) -> tuple[Training, Spac
     if estimator.isSet("cpusPerWorker"):
         options["cpus_per_worker"] = estimator.getOrDefault("cpusPerWorker")
     known = {param.name for param in estimator.params}
-    network = estimator.value_of("network")
+    network = estimator.what_is_trained()
     _check_space(space, known)
     training = Training(_missing if network is None else network, **options)
     return training.with_names(TRAIN_NAMES), space

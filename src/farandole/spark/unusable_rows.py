@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import BinaryType
 
 from farandole import _spark
-from farandole.data import BadRows, check_type
+from farandole.data import BadRows, check_type, quote_name
 from farandole.errors import InputError
 from farandole.training import UnusableRows
 
@@ -26,7 +26,7 @@ def check_numeric(
         if isinstance(kinds[name], BinaryType) and not or_images:
             advice = f"Column {name!r} holds bytes. Turn them into numbers first."
         try:
-            check_type(name, _spark.arrow_schema(dataset.select(name)).field(0).type)
+            check_type(name, _spark.arrow_schema(dataset.select(quote_name(name))).field(0).type)
         except InputError as error:
             advice = str(error)
         if advice:

@@ -35,10 +35,11 @@ from farandole.training.job import (
 from farandole.training.network_inputs import NetworkInputs, made_network
 from farandole.training.optimizers import check_splittable
 from farandole.training.progress_display import EventDispatcher, Observer, describe_row
-from farandole.training.random_states import seed_everything
+from farandole.training.random_states import random_states_kept, seed_everything
 from farandole.training.recipe import RECIPE_DOCS, Recipe
 from farandole.training.row_reports import UnusableRows
 from farandole.training.solvers import LBFGS, GradientDescent
+from farandole.training.steering import Decision, EpochReached
 from farandole.training.summary import summary
 from farandole.training.worker import load, work
 
@@ -52,8 +53,10 @@ __all__ = [
     "UNFINISHED",
     "WEIGHTS_DIVERGED",
     "CheckpointPlan",
+    "Decision",
     "DryRun",
     "EpochEnded",
+    "EpochReached",
     "Event",
     "EventDispatcher",
     "FeaturesCached",
@@ -84,6 +87,7 @@ __all__ = [
     "losses",
     "made_network",
     "prefers_high_scores",
+    "random_states_kept",
     "seed_everything",
     "storage_for",
     "summary",

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
+from farandole.keras_models import KerasNetwork
 from farandole.parallel import SynchronizedBatchNorm
 
 
@@ -20,8 +21,19 @@ class BatchNorms:
 
     def __init__(self, network: nn.Module) -> None:
         found = [module for module in network.modules() if isinstance(module, _NormBase)]
-        self.are_synchronized = any(isinstance(norm, SynchronizedBatchNorm) for norm in found)
+        self._keras = [one for one in network.modules() if isinstance(one, KerasNetwork)]
+        self.need_placeholder = any(one.synchronizes for one in self._keras)
+        """Whether a worker without rows has to make up some, which count for nothing."""
+        ours = any(isinstance(norm, SynchronizedBatchNorm) for norm in found)
+        self.are_synchronized = ours or self.need_placeholder
         self._norms = [] if self.are_synchronized else found
+
+    @contextmanager
+    def counting(self, rows: int) -> Iterator[None]:
+        """For a pass over so many rows; of none, there are rows that count for nothing."""
+        for one in self._keras:
+            one.counts_rows = rows > 0
+        yield
 
     @contextmanager
     def single_row(self, copies: int = 1) -> Iterator[None]:
@@ -55,7 +67,7 @@ class BatchNorms:
     @contextmanager
     def eval_mode(self) -> Iterator[None]:
         """For a pass whose rows must not change the running statistics."""
-        norms = self._in_training()
+        norms: list[nn.Module] = [*self._in_training(), *(k for k in self._keras if k.training)]
         for norm in norms:
             norm.eval()
         try:

@@ -12,7 +12,7 @@ import torch
 from farandole.artifact import Signature
 from farandole.data import Columns, Shard
 from farandole.ragged import Ragged
-from farandole.training.losses import Loss
+from farandole.training.losses import CLASSES, Loss
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def as_target(label: torch.Tensor, loss: Loss, number: int, signature: Signature
     kind = loss.label_kind(number)
     if kind is None:
         return label
-    classes = kind in ("softmax", "log_softmax")
+    classes = kind in CLASSES
     if classes and (label.dim() == 1 or not label.is_floating_point()):
         return label.long()
     return label.to(getattr(torch, signature.floating))

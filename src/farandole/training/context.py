@@ -226,7 +226,8 @@ def _make_passes(
         check_loss(sync.pipeline, batcher.loss, example)
         batch = max(1, min(recipe.batch_size, rows))
         return PipelinePasses(sync.pipeline, batcher.loss, recipe.precision, world.device, batch)
-    if sync.is_collective or (recipe.loss_scope == "batch" and world.size > 1):
+    batchwise = recipe.loss_scope == "batch" and world.size > 1
+    if sync.is_collective or batchwise or trainable.passes.is_collective:
         # Real rows if there are any: at zero a gradient may be infinite, and 0 times that is NaN.
         own = torch.arange(min(example.rows, len(batcher.shard)))
         trainable.passes.make_collective(batcher(own) if len(own) else example)

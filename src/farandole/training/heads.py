@@ -18,7 +18,7 @@ from farandole.data import Columns, Shard
 from farandole.errors import InputError, suggestion
 from farandole.networks import named_outputs
 from farandole.ragged import Ragged
-from farandole.training.losses import Loss, TrainedHead
+from farandole.training.losses import CLASSES, Kind, Loss, TrainedHead
 
 TASKS = ("auto", "classification", "binary", "multilabel", "regression")
 Key = int | str
@@ -76,7 +76,7 @@ def trained_heads(
     for number, (name, key, target) in enumerate(wires):
         part, about = loss.part_of(number), facts.get(labels[target], LabelFacts())
         asked = task.get(name, "auto") if isinstance(task, Mapping) else task
-        kind = _kind(asked, None if part is None else part.head, found[key], about, name)
+        kind = _kind(asked, _implied(part, found[key]), found[key], about, name)
         heads.append(TrainedHead(_head(name, key, kind, found[key]), target))
     is_wired = bool(heads[0].head.name) or found.keys() != {0}
     _check_shared(replace(loss, heads=tuple(heads)))
@@ -160,20 +160,30 @@ def _check_shared(loss: Loss) -> None:
     """Raise for a label that one head takes as classes and another one as numbers."""
     for one in loss.heads:
         first = next(other for other in loss.heads if other.target == one.target)
-        if (one.head.kind in _CLASSES) != (first.head.kind in _CLASSES):
+        if (one.head.kind in CLASSES) != (first.head.kind in CLASSES):
             raise InputError(
                 f"The heads {first.head.name!r} and {one.head.name!r} learn one label, the one as "
                 "classes and the other as numbers: give each a column of its own."
             )
 
 
-_CLASSES = ("softmax", "log_softmax")
+def _implied(part: Kind | None, output: Any) -> str | None:
+    """What a loss says of its head: Keras has classes of positions last, which stay as they are."""
+    if part is None:
+        return None
+    is_flat = isinstance(output, Ragged) or math.prod(output.shape[1:-1]) == 1
+    if part.keeps_shapes and part.head is not None:
+        if not is_flat:
+            return "identity"
+        if part.head == "probability" and math.prod(output.shape[1:]) > 1:
+            return "identity"  # those of several answers of yes or no
+    return part.head
 
 
 def _kind(task: str, implied: str | None, output: Any, about: LabelFacts, name: str) -> str:
     """How an output becomes a prediction: by the task, the loss, or label and output."""
     width = _width(output)
-    if task in ("regression", "multilabel") and implied in _CLASSES:
+    if task in ("regression", "multilabel") and implied in CLASSES:
         of = f" of {name!r}" if name else ""
         fitting = "mse" if task == "regression" else "binary_cross_entropy"
         raise InputError(
@@ -192,7 +202,7 @@ def _kind(task: str, implied: str | None, output: Any, about: LabelFacts, name: 
             "yes or no."
         )
     if task != "auto":
-        return "sigmoid" if width == 1 else implied if implied in _CLASSES else "softmax"
+        return "sigmoid" if width == 1 else implied if implied in CLASSES else "softmax"
     if implied == "sigmoid" and not isinstance(output, Ragged):
         return "sigmoids" if output.dim() > 1 and math.prod(output.shape[1:]) > 1 else "sigmoid"
     return implied or _guessed(output, about)
@@ -226,7 +236,7 @@ def _width(output: Any) -> int:
 
 def _head(name: str, key: Key, kind: str, output: Any) -> Head:
     if isinstance(output, Ragged):
-        if kind not in _CLASSES or output.axes != 1:
+        if kind not in CLASSES or output.axes != 1:
             raise InputError(
                 "Outputs that differ in length are for a class at each position, with a loss for "
                 f"classes and rows that vary along one axis. Received: {output.axes} axes, "
@@ -235,6 +245,6 @@ def _head(name: str, key: Key, kind: str, output: Any) -> Head:
         return Head(name=name, output=key, kind=kind, outputs=_width(output), positions=(None,))
     positions: tuple[int, ...] = ()
     width = math.prod(output.shape[1:])
-    if kind in _CLASSES:
+    if kind in CLASSES:
         width, positions = _width(output), tuple(output.shape[2:])
     return Head(name=name, output=key, kind=kind, outputs=width, positions=positions)

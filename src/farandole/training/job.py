@@ -76,6 +76,10 @@ class TrainingJob:
     trace: bool = False
     """Whether to record what the worker does, and when."""
     checkpoints: CheckpointPlan | None = None
+    asks_driver: bool = False
+    """Whether to ask the driver between epochs whether to go on, and how fast to learn."""
+    sends_weights: bool = False
+    """Whether the driver gets the weights with each such question."""
 
     @property
     def held_out(self) -> str | float | Fold | None:

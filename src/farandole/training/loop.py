@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError, TrainingDiverged
+from farandole.keras_models import KerasOptimizer
 from farandole.parallel import Totals, trace
 from farandole.training import events, optimizers
 from farandole.training.context import Clock, TrainingContext
@@ -28,6 +29,7 @@ from farandole.training.job import (
 )
 from farandole.training.loop_checkpoints import LoopCheckpoints, Position, Start
 from farandole.training.schedules import LearningRateScheduler
+from farandole.training.steering import STOPPED, decided
 from farandole.training.stragglers import StragglerWatch
 from farandole.training.tally import Tally
 
@@ -43,7 +45,11 @@ class Loop:
         self._recipe = recipe
         self._loader = context.loader
         self._optimizer = optimizers.make(
-            recipe.optimizer, context.groups, recipe.learning_rate, recipe.optimizer_options
+            recipe.optimizer,
+            context.groups,
+            recipe.learning_rate,
+            recipe.optimizer_options,
+            context.network,
         )
         context.sync.set_optimizer(self._optimizer)
         self._per_epoch = -(-context.loader.steps // recipe.accumulation)
@@ -89,8 +95,14 @@ class Loop:
         if progress.reason in UNFINISHED:
             self._restore_finished_epoch(progress)
         else:
+            self._finalize()
             self._best.restore_best()
         return progress
+
+    def _finalize(self) -> None:
+        """Let an optimizer that keeps a moving average of the weights put it into their place."""
+        if isinstance(self._optimizer, KerasOptimizer):
+            self._optimizer.finalize()
 
     def close(self) -> None:
         """Wait until the last checkpoint is on disk."""
@@ -99,6 +111,9 @@ class Loop:
     def _run_epochs(self) -> LoopState:
         progress, first = self._start.progress, self._start.position.epoch
         epochs = range(first, self._recipe.epochs if not self._start.ended else first)
+        if epochs and self._ask_driver(first, None):
+            progress.reason = STOPPED
+            return progress
         for epoch in epochs:
             tally = self._start_epoch(epoch)
             done = self._start.position if epoch == first else Position()
@@ -109,12 +124,21 @@ class Loop:
                 progress.reason = str(ended)
                 return progress
             progress.reason = self._reason_to_stop(epoch, ended, progress) or progress.reason
+            if self._ask_driver(epoch + 1, progress.history[-1]):
+                progress.reason = STOPPED
             is_last = progress.reason != LoopState().reason or epoch + 1 == self._recipe.epochs
             if self._save_epoch(epoch, progress, is_last):
                 progress.reason = REJOINED
             if is_last or progress.reason == REJOINED:
                 break
         return progress
+
+    def _ask_driver(self, finished: int, row: Mapping[str, float] | None) -> bool:
+        """Let callbacks on the driver set the learning rate; gives whether they end training."""
+        told = decided(self.context, finished, row, self._scheduler.base)
+        if told.learning_rate is not None:
+            self._scheduler.base = told.learning_rate
+        return told.stop
 
     def _reason_to_stop(self, epoch: int, ended: str | None, progress: LoopState) -> str | None:
         """Why a finished epoch is the last, if it is; takes note of what it has achieved."""

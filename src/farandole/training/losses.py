@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from farandole.arguments import check_dict, check_not_negative
 from farandole.artifact import Head
 from farandole.errors import InputError, suggestion
+from farandole.keras_models import KerasLoss
 from farandole.networks import chosen_output
 from farandole.ragged import Ragged
 
@@ -33,6 +34,12 @@ class Kind:
     """How outputs become predictions: see `farandole.artifact.signature.HEADS`. None: a function of
     the user's doesn't say."""
     row_loss: RowLoss
+    keeps_shapes: bool = False
+    """Whether the loss itself matches outputs and labels of different shapes, as Keras's do."""
+
+
+CLASSES = ("softmax", "log_softmax", "probabilities")
+"""Heads that choose one of several classes."""
 
 
 def _functional(function: Callable[..., torch.Tensor], **options: Any) -> RowLoss:
@@ -103,6 +110,8 @@ class Loss:
     """Whether outputs are looked up by head; else the only output is what the network gives."""
     task_given: bool = False
     """Whether the user has said what kind of task the heads have."""
+    per_rows: bool = False
+    """Whether the mean of weighted losses is over rows, as Keras has it, not over their weights."""
 
     @property
     def head(self) -> str | None:
@@ -160,13 +169,15 @@ class Loss:
     def head_rows(self, number: int, output: Any, target: Any) -> torch.Tensor:
         """The loss of one head, by its number, for each row; or of all of them."""
         part = self.parts[min(number, len(self.parts) - 1)]
+        if part.keeps_shapes:
+            return _by_row(part.row_loss(output, target))
         if isinstance(target, Ragged):
             check_same_sizes(output, target)
             losses = part.row_loss(*_matched(output.values, target.values))
             return row_means(losses, target)
         if part.head is None:
             return _checked(part.row_loss(output, target), [target])
-        if part.head in ("softmax", "log_softmax"):
+        if part.head in CLASSES:
             _refuse_fractions_at_positions(output, target)
         return _by_row(part.row_loss(*_matched(output, target)))
 
@@ -219,6 +230,9 @@ def _resolve(loss: Any) -> Loss:
         if loss not in NAMES:
             raise InputError(f"There is no loss {loss!r}. {suggestion(loss, NAMES)}")
         return Loss((NAMES[loss],))
+    if isinstance(loss, KerasLoss):
+        kind = Kind(loss.head, loss, keeps_shapes=True)
+        return Loss((kind,), per_rows=loss.per_rows)
     if isinstance(loss, nn.Module) and hasattr(loss, "reduction"):
         return Loss((_from_module(loss),))
     if isinstance(loss, Hashable) and loss in _SYNONYMS:
@@ -248,7 +262,13 @@ def _of_heads(losses: Mapping[Any, Any]) -> Loss:
         _refuse_class_weights(one)
         found = _resolve(one)
         parts.append(Kind(None, found.callable) if found.callable else found.parts[0])
-    return Loss(tuple(parts), names=tuple(map(str, losses)))
+    per_rows = {one.per_rows for one in losses.values() if isinstance(one, KerasLoss)}
+    if len(per_rows) > 1:
+        raise InputError(
+            "The losses of all heads need one way to average weighted rows. Received: some with "
+            'reduction="mean_with_sample_weight", and some without.'
+        )
+    return Loss(tuple(parts), names=tuple(map(str, losses)), per_rows=True in per_rows)
 
 
 def class_weights_of(loss: Any) -> list[float] | None:

@@ -11,6 +11,7 @@ import torch
 
 from farandole.artifact import Head
 from farandole.errors import InputError, suggestion
+from farandole.keras_models import KerasMetric
 from farandole.training.losses import Loss
 from farandole.training.score_metrics import AreaUnderCurve, ClassCounts, Determination, Metric
 
@@ -128,6 +129,8 @@ def _resolve_one(name: str, metric: Any) -> Any:
         return NAMES[metric]
     if isinstance(metric, NamedMetric):
         return metric
+    if isinstance(metric, KerasMetric):
+        return metric
     if all(hasattr(metric, part) for part in ("update", "compute", "reset", "merge_state")):
         return metric
     raise InputError(f"The metric {name!r} is neither a name nor a torchmetrics object: {metric!r}")
@@ -136,6 +139,8 @@ def _resolve_one(name: str, metric: Any) -> Any:
 def _name(metric: Any) -> str:
     if isinstance(metric, str):
         return metric
+    if isinstance(metric, KerasMetric):
+        return metric.name
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(metric).__name__).lower()
 
 

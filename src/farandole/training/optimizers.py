@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError, suggestion
+from farandole.keras_models import KerasOptimizerFactory
 from farandole.training import solvers
 from farandole.training.freezing import innermost
 
@@ -43,6 +44,8 @@ def check(optimizer: Any) -> None:
             "optimizer must be made on the workers: pass its class, or a function that takes the "
             f"parameters, such as lambda p: torch.optim.{type(optimizer).__name__}(p, lr=0.1)."
         )
+    elif isinstance(optimizer, KerasOptimizerFactory):
+        return
     elif not callable(optimizer):
         raise InputError(
             "optimizer must be a name, a torch.optim class or a callable that takes the "
@@ -101,10 +104,16 @@ def groups(
 
 
 def make(
-    optimizer: Any, groups: Sequence[Group], learning_rate: float, options: Mapping[str, Any]
+    optimizer: Any,
+    groups: Sequence[Group],
+    learning_rate: float,
+    options: Mapping[str, Any],
+    network: nn.Module | None = None,
 ) -> torch.optim.Optimizer:
     """The optimizer over groups of parameters. It leaves out those that have no gradient yet."""
     parameters = [p for group in groups for p in group.parameters]
+    if isinstance(optimizer, KerasOptimizerFactory):
+        return optimizer.made(parameters, learning_rate, network)
     kind: Any = NAMES[optimizer.lower()] if isinstance(optimizer, str) else optimizer
     if not inspect.isclass(kind):
         made = kind(parameters)

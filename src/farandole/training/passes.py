@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from farandole.errors import InputError
+from farandole.keras_models import KerasNetwork
 from farandole.networks import named_outputs
 from farandole.parallel import BatchGathering, map_outputs
 from farandole.ragged import Ragged
@@ -58,9 +59,9 @@ class NetworkPasses:
 
         The network then gets the placeholder's rows, which count for nothing: not every network
         takes a batch of no rows (`view` can't infer -1 of no elements). Synchronized batch
-        normalization needs no placeholder.
+        normalization needs no placeholder, but for that of Keras.
         """
-        if not self.is_collective:
+        if not self.is_collective or self._norms.need_placeholder:
             self.is_collective, self._placeholder = True, placeholder
 
     def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
@@ -70,12 +71,23 @@ class NetworkPasses:
             if batch.rows == 0:  # a mean over nothing would be NaN
                 return output, _zero_loss(output)
             losses = self._loss.rows(output, batch.targets)
-        return output, _summed(losses, batch.weights, batch.rows)
+        summed = _summed(losses, batch.weights, batch.rows)
+        added = self._added_loss()
+        return output, summed if added is None else summed + added * self._weight(batch)
+
+    def _added_loss(self) -> torch.Tensor | None:
+        """What the network itself adds to the mean loss, such as Keras's regularizers."""
+        return self._network.added_loss() if isinstance(self._network, KerasNetwork) else None
+
+    def _weight(self, batch: Batch) -> float:
+        """What the sum of a batch's losses is divided by, together with those of others."""
+        return float(batch.rows) if self._loss.per_rows else batch.weight
 
     def _output(self, batch: Batch) -> Any:
         """The network's; of a placeholder's rows where there are none of this worker's own."""
         given = self._placeholder if batch.rows == 0 and self._placeholder else batch
-        return self._network(*given.arguments)
+        with self._norms.counting(batch.rows):
+            return self._network(*given.arguments)
 
     def forward_backward(self, batch: Batch, tally: Tally) -> tuple[float, float]:
         """Add a batch's gradients to those that are there; gives its summed loss and weight."""
@@ -99,13 +111,13 @@ class NetworkPasses:
     ) -> tuple[float, float]:
         if batch.rows == 0:
             return 0.0, 0.0
-        total, weight = float(loss.detach()), batch.weight
+        total, weight = float(loss.detach()), self._weight(batch)
         tally.add(total, weight, output, batch.targets, batch.weights)
         return total, weight
 
     def _small_batch_mode(self, batch: Batch) -> AbstractContextManager[None]:
         """How batch normalization treats one row, or a placeholder."""
-        if batch.rows == 0 and self._placeholder is not None:
+        if batch.rows == 0 and self._placeholder is not None and not self._norms.are_synchronized:
             return self._norms.eval_mode()
         return self._norms.single_row() if batch.rows <= 1 else nullcontext()
 
@@ -145,7 +157,9 @@ class BatchLossPasses(NetworkPasses):
         else:
             own = None if weights is None else weights[all_rows.own]
             share = _summed(losses[all_rows.own], own, batch.rows)
-        return output, whole - whole.detach() + share.detach()
+        found = whole - whole.detach() + share.detach()
+        added = self._added_loss()
+        return output, found if added is None else found + added * self._weight(batch)
 
 
 def _summed(losses: torch.Tensor, weights: torch.Tensor | None, rows: int) -> torch.Tensor:

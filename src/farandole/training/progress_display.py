@@ -164,7 +164,7 @@ class EventDispatcher:
     """
 
     def __init__(
-        self, show: bool, observer: Observer | None, otherwise: Callable[[int, object], None]
+        self, show: bool, observer: Observer | None, otherwise: Callable[[int, object], Any]
     ) -> None:
         self._display = display(show)
         self._observer = observer
@@ -174,7 +174,7 @@ class EventDispatcher:
         """When the first attempt began."""
         self._has_restarted = False
 
-    def __enter__(self) -> Callable[[int, object], None]:
+    def __enter__(self) -> Callable[[int, object], Any]:
         return self._dispatch
 
     def __exit__(self, *_: object) -> None:
@@ -183,16 +183,16 @@ class EventDispatcher:
         for message in self._warnings:  # here, since a warning may be an error to the caller
             warnings.warn(message, UserWarning, stacklevel=4)
 
-    def _dispatch(self, rank: int, message: object) -> None:
+    def _dispatch(self, rank: int, message: object) -> Any:
         if not isinstance(message, events.Event):
-            self._otherwise(rank, message)
-            return
+            return self._otherwise(rank, message)
         if isinstance(message, events.WarningIssued | events.StragglerFound):
             self._warnings.append(str(message))
         message = self._with_all_attempts(message)
         if self._display is not None:
             self._display(message)
         self._observe(message)
+        return None
 
     def _with_all_attempts(self, event: events.Event) -> events.Event:
         """An event whose seconds count from the first attempt on: a worker knows its own only."""

@@ -198,7 +198,7 @@ def _label_problems(
     width = head.outputs
     if kind in (None, "identity"):
         return []
-    if kind in ("sigmoid", "sigmoids"):
+    if kind in ("sigmoid", "sigmoids", "probability"):
         if weighted:
             between = (values != 0) & (values != 1)
             return _rows_where(name, values, between, "no class, 0 or 1, as class_weights need")

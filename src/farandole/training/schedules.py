@@ -80,6 +80,8 @@ class LearningRateScheduler:
     ) -> None:
         self._optimizer = optimizer
         self._bases = [group["lr"] for group in optimizer.param_groups]
+        self._has_new_bases = False
+        """Whether somebody has set others than the optimizer began with."""
         self._curve = NAMES[schedule] if isinstance(schedule, str) else NAMES["constant"]
         self._scheduler = _made(schedule, optimizer) if callable(schedule) else None
         self._per = _pace(self._scheduler, per)
@@ -91,6 +93,17 @@ class LearningRateScheduler:
     def learning_rate(self) -> float:
         """That of the first parameter group."""
         return float(self._optimizer.param_groups[0]["lr"])
+
+    @property
+    def base(self) -> float:
+        """The first group's rate, which a schedule and a warm-up multiply."""
+        return float(self._bases[0])
+
+    @base.setter
+    def base(self, rate: float) -> None:
+        times = rate / self._bases[0]
+        self._bases = [base * times for base in self._bases]
+        self._has_new_bases = True
 
     def before_update(self, update: int) -> None:
         """Set the learning rate for this update, counted from 0 over all epochs."""
@@ -121,13 +134,17 @@ class LearningRateScheduler:
             self._scheduler.step()
 
     def state(self) -> dict[str, Any] | None:
-        """What a torch scheduler remembers; our own are functions of the update."""
-        return None if self._scheduler is None else dict(self._scheduler.state_dict())
+        """What a torch scheduler remembers; our own are functions of the update and the base."""
+        if self._scheduler is None:
+            return {"bases": list(self._bases)} if self._has_new_bases else None
+        return dict(self._scheduler.state_dict())
 
     def load_state(self, state: dict[str, Any] | None) -> None:
         """Go on from `state`."""
         if self._scheduler is not None and state is not None:
             self._scheduler.load_state_dict(state)
+        elif state is not None:
+            self._bases, self._has_new_bases = list(state["bases"]), True
 
     def _set(self, rates: Sequence[float]) -> None:
         for group, rate in zip(self._optimizer.param_groups, rates, strict=True):

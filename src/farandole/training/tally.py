@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from farandole.artifact import Head
+from farandole.keras_models import KerasMetric
 from farandole.ragged import Ragged
+from farandole.training.keras_metric import KerasMetricTally
 from farandole.training.losses import Loss, row_means
 from farandole.training.metrics import NAMES, HeadMetrics, NamedMetric, column_name
 from farandole.training.score_metrics import Metric
@@ -104,7 +106,9 @@ class _HeadTally:
         self.objects: dict[str, Metric] = {}
         for name, metric in scored.metrics.items():
             column = column_name(self._head.name, name)
-            if not isinstance(metric, NamedMetric):
+            if isinstance(metric, KerasMetric):
+                self.objects[column] = KerasMetricTally(metric)
+            elif not isinstance(metric, NamedMetric):
                 self.objects[column] = TorchMetric(metric, self._head)
             elif metric.make is not None:
                 self.objects[column] = metric.make(self._head)

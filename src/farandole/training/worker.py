@@ -13,6 +13,7 @@ import torch
 
 from farandole.data import KeptTable, Shard, write_shard
 from farandole.errors import InputError
+from farandole.keras_models import KerasNetwork
 from farandole.parallel import Span, trace
 from farandole.training import events, preflight
 from farandole.training.checkpointing import read_state
@@ -84,6 +85,9 @@ def prepare(job: TrainingJob, world: World, shard: Shard) -> Loop | FullBatchLoo
     if resumed is not None:
         trainable.whole_network.load_state_dict(resumed["weights"])
     trainable = cache_features(trainable, job, world)
+    for module in trainable.network.modules():
+        if isinstance(module, KerasNetwork):
+            module.set_rank(world.rank)
     sync = job.strategy.attach(trainable.network, world, trainable.example.arguments)
     try:
         context = build_context(job, world, trainable, sync)

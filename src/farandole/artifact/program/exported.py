@@ -25,9 +25,11 @@ from torch import nn
 
 from farandole.artifact.program.archive import ProgramContent, check_archive
 from farandole.artifact.program.json_checks import Refused
+from farandole.artifact.program.trimmed import trim
 from farandole.artifact.regular_files import open_regular
 from farandole.artifact.signature import Signature
 from farandole.errors import ArtifactError, InputError
+from farandole.keras_models import as_network, unwrapped
 
 
 def write_program(network: nn.Module, signature: Signature, path: Path) -> None:
@@ -86,6 +88,7 @@ def _quiet() -> Iterator[None]:
 
 def _archive(network: nn.Module, signature: Signature) -> io.BytesIO:
     """What torch writes of the network."""
+    network = as_network(network)
     if any(signature.axes):
         raise ArtifactError("it takes rows that differ in size, which no exported program can")
     example = tuple(signature.example(rows=3))
@@ -93,9 +96,16 @@ def _archive(network: nn.Module, signature: Signature) -> io.BytesIO:
     archive = io.BytesIO()
     with _EXPORTING, _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.export.export(
-            network.eval(), example, dynamic_shapes=_dynamic(network, example, batch), strict=False
-        )
+        try:
+            program = torch.export.export(
+                network.eval(),
+                example,
+                dynamic_shapes=_dynamic(network, example, batch),
+                strict=False,
+            )
+        finally:
+            unwrapped(network)  # a Keras model gets its own tensors back
+        trim(program)
         torch.export.save(program, archive)
     return archive
 
@@ -219,7 +229,8 @@ def _dynamic(network: nn.Module, example: tuple[Any, ...], batch: Any) -> Any:
     """The first dimension of every argument; those of *args are one argument to torch."""
     shapes = tuple(_dynamic_argument(argument, batch) for argument in example)
     parameters = list(inspect.signature(network.forward).parameters.values())
-    named = [p for p in parameters if p.kind is not p.VAR_POSITIONAL][: len(example)]
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [p for p in parameters if p.kind not in several][: len(example)]
     if len(named) < len(example):
         return (*shapes[: len(named)], shapes[len(named) :])
     return shapes

@@ -99,7 +99,7 @@ _OTHER_NAMES = """
 """
 _OTHER = frozenset(_OTHER_NAMES.split())
 # They write to a tensor that is given, or take what no program can hold.
-_OVERLOADS_LEFT_OUT = re.compile(r"(?i).*(out|storage|dimname|generator|names).*")
+_OVERLOADS_LEFT_OUT = re.compile(r"(?i).*((?<!lay)out|storage|dimname|generator|names).*")
 
 
 def is_operator(target: str) -> bool:

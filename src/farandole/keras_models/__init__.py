@@ -1,0 +1,33 @@
+"""Keras models on Keras's torch backend: as torch modules, and as what training needs of them."""
+
+from farandole.keras_models.arguments import declares_inputs
+from farandole.keras_models.backend import is_keras_model, require_torch_backend
+from farandole.keras_models.callbacks import DriverCallbacks, check_callback
+from farandole.keras_models.compiled import training_options
+from farandole.keras_models.config_check import RefusedConfig
+from farandole.keras_models.description import build_model, describe, filled_model, model_bytes
+from farandole.keras_models.losses import KerasLoss
+from farandole.keras_models.metrics import KerasMetric
+from farandole.keras_models.network import KerasNetwork, as_network, unwrapped
+from farandole.keras_models.optimizer import KerasOptimizer, KerasOptimizerFactory
+
+__all__ = [
+    "DriverCallbacks",
+    "KerasLoss",
+    "KerasMetric",
+    "KerasNetwork",
+    "KerasOptimizer",
+    "KerasOptimizerFactory",
+    "RefusedConfig",
+    "as_network",
+    "build_model",
+    "check_callback",
+    "declares_inputs",
+    "describe",
+    "filled_model",
+    "is_keras_model",
+    "model_bytes",
+    "require_torch_backend",
+    "training_options",
+    "unwrapped",
+]

@@ -1,0 +1,135 @@
+"""KerasLoss: a Keras loss as one number a row, which is what workers can add up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from farandole.errors import InputError, suggestion
+from farandole.keras_models.backend import require_torch_backend
+from farandole.keras_models.packed import Packed
+
+_AUTOMATIC = ("crossentropy", "ce")
+"""Names for the cross-entropy that suits the label."""
+_HEADS = {
+    "SparseCategoricalCrossentropy": ("softmax", "probabilities"),
+    "CategoricalCrossentropy": ("softmax", "probabilities"),
+    "CategoricalFocalCrossentropy": ("softmax", "probabilities"),
+    "BinaryCrossentropy": ("sigmoid", "probability"),
+    "BinaryFocalCrossentropy": ("sigmoid", "probability"),
+}
+"""How outputs become predictions, by the class of a loss: from logits, and from probabilities."""
+_PER_ROWS = ("sum_over_batch_size", "mean")
+_PER_WEIGHTS = "mean_with_sample_weight"
+
+
+@dataclass(frozen=True)
+class KerasLoss:
+    """A Keras loss: a name, an object or a function of (labels, outputs).
+
+    Called with outputs and labels, it gives the loss of each row.
+
+    >>> loss = KerasLoss.of("mse")
+    >>> loss(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 0.0])).tolist()
+    [1.0, 9.0]
+    >>> KerasLoss.of("sparse_categorical_crossentropy").head
+    'probabilities'
+    """
+
+    packed: Packed | None
+    """None: the cross-entropy that suits the label."""
+    head: str | None
+    """How outputs become predictions; None: a function of the user's doesn't say."""
+    per_rows: bool = True
+    """Whether weighted losses are divided by the number of rows; else by the sum of weights."""
+
+    @classmethod
+    def of(cls, loss: Any) -> KerasLoss:
+        """Take what `compile(loss=…)` takes for one output."""
+        if isinstance(loss, cls):
+            return loss
+        keras = require_torch_backend()
+        if isinstance(loss, str) and loss.lower() in _AUTOMATIC:
+            return cls(None, "probabilities")
+        try:
+            made = keras.losses.get(loss)
+        except (ValueError, TypeError):
+            made = None
+        if made is None:
+            known = [name for name in dir(keras.losses) if name[0].islower()]
+            advice = suggestion(str(loss), known) if isinstance(loss, str) else ""
+            raise InputError(f"Keras has no loss {loss!r}. {advice}".rstrip())
+        if not isinstance(made, keras.losses.Loss):
+            return cls(Packed.of(made, "loss"), _head_of_function(made))
+        return cls(Packed.of(made, "loss"), _head(made), _is_per_rows(made))
+
+    def __call__(self, output: Any, target: torch.Tensor) -> torch.Tensor:
+        """The loss of each row, or of each of its positions."""
+        if getattr(output, "_keras_mask", None) is not None and output.dim() > 2:
+            raise InputError(
+                "The model's outputs have a mask (mask_zero=True, or Masking): Keras divides their "
+                "loss by the positions of a batch that count, so it is no mean over rows. Drop the "
+                "mask before the last layer, or give the label column weights."
+            )
+        function = self._automatic(output, target) if self.packed is None else self._function
+        values: torch.Tensor = function(target, output)
+        return values
+
+    @property
+    def _function(self) -> Any:
+        found = self.__dict__.get("_made")
+        if found is None:
+            assert self.packed is not None
+            found = _matched(self.packed.made())
+            object.__setattr__(self, "_made", found)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_made"}
+
+    def _automatic(self, output: torch.Tensor, target: torch.Tensor) -> Any:
+        keras = require_torch_backend()
+        if output.shape[-1] == 1:
+            return _matched(keras.losses.binary_crossentropy)
+        if target.dim() < output.dim():
+            return _matched(keras.losses.sparse_categorical_crossentropy)
+        return _matched(keras.losses.categorical_crossentropy)
+
+
+def _matched(loss: Any) -> Any:
+    """A loss's own function of labels and outputs, whose shapes Keras matches: (n,) and (n, 1)."""
+    from keras.src.losses.losses import LossFunctionWrapper
+
+    return loss.call if hasattr(loss, "call") else LossFunctionWrapper(loss).call
+
+
+def _head(loss: Any) -> str | None:
+    names = [kind.__name__ for kind in type(loss).__mro__]
+    known = next((_HEADS[name] for name in names if name in _HEADS), None)
+    if known is None:
+        is_keras = type(loss).__module__.startswith("keras.")
+        return "identity" if is_keras and "LossFunctionWrapper" not in names[:1] else None
+    return known[0] if loss.get_config().get("from_logits") else known[1]
+
+
+def _head_of_function(function: Any) -> str | None:
+    """What the function of a loss of Keras's own says; of a user's function nothing is known."""
+    keras = require_torch_backend()
+    if not getattr(function, "__module__", "").startswith("keras."):
+        return None
+    name = function.__name__.replace("_", "")
+    kinds = {one.lower(): heads[1] for one, heads in _HEADS.items()}
+    return kinds.get(name, "identity") if hasattr(keras.losses, function.__name__) else None
+
+
+def _is_per_rows(loss: Any) -> bool:
+    if loss.reduction in _PER_ROWS:
+        return True
+    if loss.reduction == _PER_WEIGHTS:
+        return False
+    raise InputError(
+        f"The loss {type(loss).__name__} has reduction={loss.reduction!r}, but the loss of a batch "
+        f'is a mean over its rows. Use reduction="{_PER_ROWS[0]}", and another learning rate.'
+    )

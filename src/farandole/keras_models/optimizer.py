@@ -1,0 +1,167 @@
+"""KerasOptimizer: any optimizer of Keras, in the shape of torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from farandole.errors import InputError
+from farandole.keras_models.backend import require_torch_backend
+from farandole.keras_models.network import KerasNetwork
+from farandole.keras_models.packed import Packed
+
+_SHARED = "shared"
+"""Begins the names of what an optimizer remembers of all parameters together."""
+
+
+@dataclass(frozen=True)
+class KerasOptimizerFactory:
+    """Makes a Keras optimizer for the parameters of a network, on each worker.
+
+    >>> keras = require_torch_backend()
+    >>> factory = KerasOptimizerFactory.of(keras.optimizers.Adam(0.01))
+    >>> factory.learning_rate, factory.has_schedule
+    (0.01, False)
+    """
+
+    packed: Packed
+    learning_rate: float
+    has_schedule: bool
+    name: str
+    clips_globally: bool = False
+
+    @classmethod
+    def of(cls, optimizer: Any, options: Mapping[str, Any] | None = None) -> KerasOptimizerFactory:
+        """Take what `compile(optimizer=…)` takes, and further arguments where that is a name."""
+        keras = require_torch_backend()
+        try:
+            found = keras.optimizers.get(optimizer)
+            if options:
+                found = type(found).from_config({**found.get_config(), **options})
+        except (ValueError, TypeError) as error:
+            raise InputError(f"Keras can't make the optimizer {optimizer!r}: {error}") from error
+        if isinstance(found, keras.optimizers.LossScaleOptimizer):
+            raise InputError(
+                "LossScaleOptimizer is for float16 on GPUs: it looks at each worker's gradients "
+                "before they are summed. Use the optimizer inside of it, with the policy float32 "
+                "or mixed_bfloat16."
+            )
+        rate = float(str(np.float32(float(found.learning_rate))))  # as the user has written it
+        schedule = isinstance(
+            found._learning_rate, keras.optimizers.schedules.LearningRateSchedule
+        ) or not hasattr(found._learning_rate, "assign")
+        packed = Packed.of(found, "optimizer")
+        return cls(packed, rate, schedule, type(found).__name__, bool(found.global_clipnorm))
+
+    def made(
+        self, parameters: Sequence[nn.Parameter], learning_rate: float, network: nn.Module | None
+    ) -> KerasOptimizer:
+        """The optimizer over these parameters, which may be a Keras model's variables."""
+        return KerasOptimizer(self.packed.made(), parameters, learning_rate, network)
+
+
+class KerasOptimizer(torch.optim.Optimizer):
+    """A Keras optimizer that takes its gradients from `parameter.grad`.
+
+    Schedules, clipping, weight decay and moving averages are Keras's own work, done after all
+    workers' gradients were summed, so that they are alike on all workers.
+
+    >>> keras = require_torch_backend()
+    >>> weight = nn.Parameter(torch.ones(2))
+    >>> optimizer = KerasOptimizer(keras.optimizers.SGD(0.5), [weight], 0.5)
+    >>> weight.grad = torch.ones(2)
+    >>> optimizer.step()
+    >>> weight.tolist()
+    [0.5, 0.5]
+    """
+
+    def __init__(
+        self,
+        optimizer: Any,
+        parameters: Iterable[nn.Parameter],
+        learning_rate: float,
+        network: nn.Module | None = None,
+    ) -> None:
+        super().__init__(list(parameters), {"lr": learning_rate})
+        self._keras = optimizer
+        self._parameters: list[nn.Parameter] = self.param_groups[0]["params"]
+        self._variables = [_variable(one, network) for one in self._parameters]
+        self._is_scheduled = not hasattr(optimizer._learning_rate, "assign")
+        optimizer.build(self._variables)
+        self._slots = self._find_slots()
+        for parameter, slots in zip(self._parameters, self._slots, strict=True):
+            self.state[parameter] = {name: one.value.detach() for name, one in slots.items()}
+        self._known = {p: self.state[p] for p in self._parameters}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Move the parameters that have a gradient."""
+        assert closure is None, "the gradient is there already"
+        self._take_over_states()
+        self._set_learning_rate()
+        moved = [
+            (variable, parameter.grad)
+            for variable, parameter in zip(self._variables, self._parameters, strict=True)
+            if parameter.grad is not None and parameter.requires_grad
+        ]
+        scale = self._keras.loss_scale_factor
+        gradients = [one if scale is None else one * scale for _, one in moved]
+        self._keras.apply(gradients, [variable for variable, _ in moved])
+
+    step.hooked = True  # type: ignore[attr-defined] # or torch puts a profiler's mark around it
+
+    @torch.no_grad()
+    def finalize(self) -> None:
+        """After the last update: where Keras keeps a moving average of weights, that is them."""
+        self._take_over_states()
+        self._keras.finalize_variable_values(self._variables)
+
+    def _set_learning_rate(self) -> None:
+        group = self.param_groups[0]
+        if self._is_scheduled:  # tells the loop, which shows it
+            group["lr"] = float(self._keras.learning_rate)
+        elif group["lr"] != self._last_rate:
+            self._keras.learning_rate = self._last_rate = group["lr"]
+
+    _last_rate: float | None = None
+
+    def _find_slots(self) -> list[dict[str, Any]]:
+        """What Keras remembers, by parameter: its own slots, and what all of them share."""
+        slots: list[dict[str, Any]] = [{} for _ in self._variables]
+        paths = [f"{one.path.replace('/', '_')}_" for one in self._variables]
+        for number, variable in enumerate(self._keras.variables):
+            owners = [n for n, path in enumerate(paths) if variable.name.startswith(path)]
+            if owners:
+                owner = max(owners, key=lambda n: len(paths[n]))
+                slots[owner][variable.name.removeprefix(paths[owner])] = variable
+            else:
+                for one in slots:
+                    one[f"{_SHARED}_{number}"] = variable
+        return slots
+
+    def _take_over_states(self) -> None:
+        """Let Keras's variables be what somebody has put into `state`, as a checkpoint does."""
+        if all(self.state[p] is known for p, known in self._known.items()):
+            return
+        for parameter, slots in zip(self._parameters, self._slots, strict=True):
+            for name, variable in slots.items():
+                if name in self.state[parameter]:
+                    variable.assign(self.state[parameter][name])
+            self.state[parameter] = {name: one.value.detach() for name, one in slots.items()}
+        self._known = {p: self.state[p] for p in self._parameters}
+
+
+def _variable(parameter: nn.Parameter, network: nn.Module | None) -> Any:
+    """The Keras variable that a parameter is; else a new one around it."""
+    keras = require_torch_backend()
+    for module in network.modules() if network is not None else ():
+        if isinstance(module, KerasNetwork):
+            found = module.variable_of(parameter)
+            if found is not None:
+                return found
+    return keras.Variable(parameter, trainable=True, name="parameter")
