@@ -115,14 +115,10 @@ def _measured(model: Model, max_batch: int) -> Model:
         times = measure({model.engine: model}, expected, time.thread_time)
     except Exception:  # what is wrong with it, warming up will say
         return model
-<<<<<<< HEAD
     own = times[model.engine]
-    if own.one < WORTH.one and own.full < WORTH.full:
-=======
     # Most of a Keras model's time is Keras's own, which no other engine has.
     is_keras = isinstance(model.predictor.module, KerasNetwork)
-    if times[model.engine].one < WORTH_SECONDS and not is_keras:
->>>>>>> refs/wt/keras-models
+    if own.one < WORTH.one and own.full < WORTH.full and not is_keras:
         _say(model, times)
         return model
     found = {model.engine: model, **_agreeing(model, expected)}
