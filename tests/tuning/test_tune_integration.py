@@ -306,9 +306,9 @@ def test_a_misspelt_argument_of_the_network_is_said() -> None:
 
 def test_an_error_of_all_trials_is_raised() -> None:
     def fails(x: float) -> float:
-        raise ValueError(f"no {x}")
+        raise ValueError("always")
 
-    with pytest.raises(WorkerFailed, match=r"all 4 trials failed. The first: .*ValueError: no 0"):
+    with pytest.raises(WorkerFailed, match=r"all 4 trials failed. The first: .*ValueError: always"):
         tune(fails, {"x": Float(0, 1)}, trials=50)
     with pytest.raises(InputError, match=r"metric='loss' was never reported: a trial gave other"):
         tune(lambda x: {"other": x}, {"x": [1]}, sampler="grid", metric="loss",
