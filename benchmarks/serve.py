@@ -41,9 +41,9 @@ OWN_PINS = ("mlserver",)  # needs older packages than ours
 NETWORKS = {"[784, 100, 10]": (784,), "CNN": (1, 28, 28)}
 MOST_MS = 10.0
 LOW = 50.0  # requests a second, for the time that is added at low load
-COARSE = [100.0 * 2**step for step in range(8)]
+COARSE = [100.0 * 2**step for step in range(9)]
 FINE = [2**0.25, 2**0.5, 2**0.75]
-AROUND = [2**-0.5, 2**-0.25, 1.0, 2**0.25, 2**0.5]
+AROUND = [0.25, 0.5, 2**-0.5, 2**-0.25, 1.0, 2**0.25, 2**0.5]
 MINUTES = 11.0
 
 
@@ -126,7 +126,7 @@ def one_round(server: ServerProcess, before: list[dict[str, Any]], seconds: floa
     (low,) = server.load([LOW], 2 * seconds, MOST_MS)
     known = [one["best"]["rate"] for one in before if one["best"]]
     if known:
-        tried = server.load([known[-1] * step for step in AROUND], seconds, MOST_MS)
+        tried = server.load([max(known) * step for step in AROUND], seconds, MOST_MS)
     else:
         tried = server.load(COARSE, seconds, MOST_MS)
         top = max([one["rate"] for one in tried if held(one, MOST_MS)], default=LOW)
