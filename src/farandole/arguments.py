@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -166,6 +167,50 @@ def check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise _refusal(name, "True or False", value)
     return value
+
+
+def as_names(name: str, value: Any) -> tuple[str, ...]:
+    """Convert a column's name, or several of them, to a tuple; None to an empty one.
+
+    >>> as_names("features", "x"), as_names("features", ["x", "y"])
+    (('x',), ('x', 'y'))
+    >>> as_names("features", 3)
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: features must be a column's name, or a list of them. Received: \
+features=3
+    """
+    if isinstance(value, str) or value is None:
+        return () if value is None else (value,)
+    several = isinstance(value, Iterable) and not isinstance(value, bytes | Mapping)
+    names = tuple(value) if several else (None,)
+    if not all(isinstance(one, str) for one in names):
+        raise _refusal(name, "a column's name, or a list of them", value)
+    return names
+
+
+def check_path(name: str, value: Any) -> None:
+    """Raise unless a value is the path of a file.
+
+    >>> check_path("trace", 3)
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: trace must be the path of a file. Received: trace=3
+    """
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise _refusal(name, "the path of a file", value)
+
+
+def check_function(name: str, value: Any) -> None:
+    """Raise unless a value can be called.
+
+    >>> check_function("observer", 3)
+    Traceback (most recent call last):
+    ...
+    farandole.errors.InputError: observer must be a function. Received: observer=3
+    """
+    if not callable(value):
+        raise _refusal(name, "a function", value)
 
 
 def check_choice(name: str, value: T, choices: Iterable[Any]) -> T:

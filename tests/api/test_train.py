@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from torch import nn
 
 import farandole
 from farandole import TrainingResult
-from farandole.errors import ArtifactError, InputError
+from farandole.api.attempts import Attempts
+from farandole.errors import ArtifactError, FarandoleError, InputError
 from farandole.training import (
     EpochEnded,
     Event,
@@ -120,6 +122,43 @@ def test_bad_input_is_refused_before_the_first_step(
     with pytest.raises(InputError, match=complaint):
         fit(data, observer=seen.append, **options)
     assert not [event for event in seen if not isinstance(event, WarningIssued)]
+
+
+NO_LIST: list[Any] = []
+LAYER = nn.Linear(1, 1)
+JUNK: list[Any] = [
+    *("no such thing", "", b"x", -1, 0, 2.5, float("nan"), True, NO_LIST, [None], [1, "x"]),
+    *({1: None}, object(), object, LAYER, torch.ones(2), range(3), 1j),
+]
+GOOD: dict[str, Any] = {
+    "label": [NO_LIST],
+    "observer": [object, LAYER],  # they can be called
+    **{one: ["no such thing"] for one in ("checkpoint_dir", "trace")},
+    **{one: [0] for one in ("keep_best", "max_restarts")},
+    **{one: [2.5] for one in ("timeout", "heartbeat")},
+    **{one: [True] for one in ("allow_pickle", "encrypt", "progress")},
+}
+OWN = set(inspect.signature(farandole.train).parameters) - {"network", "data", "recipe"}
+
+
+@pytest.mark.parametrize("name", sorted(OWN - {"callbacks"}))
+def test_junk_is_refused_with_a_sentence(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever is given as an argument of `train`: workers start with it, or it is refused."""
+
+    def launch(*_: Any) -> None:
+        raise InputError("workers would start now")
+
+    monkeypatch.setattr(Attempts, "run", launch)
+    monkeypatch.chdir(tmp_path)
+    good = GOOD.get(name, ())
+    for junk in JUNK:
+        with pytest.raises(FarandoleError) as caught:
+            fit(**{name: junk})
+        started = str(caught.value) == "workers would start now"
+        assert not started or any(junk is one for one in good), junk
+        assert len(str(caught.value).split()) >= 4, junk
 
 
 def test_a_loss_of_ones_own_may_dislike_zeros() -> None:

@@ -130,3 +130,19 @@ def test_object_stores_are_read_at_once_unless_a_row_group_is_large(
     batches = list(group.batches(dataset.schema, NAMES, 1 << 16, BATCH))
     assert pa.Table.from_batches(batches)["id"].to_pylist() == list(range(ROWS))
     assert (max(store.reads) <= 2 * BATCH) == in_parts
+
+
+def test_many_columns_take_no_time_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyarrow makes the schema anew whenever it is asked for: of 10,000 columns, 10,000 times."""
+    file = str(tmp_path / "wide.parquet")
+    names = tuple(f"c{number}" for number in range(200))
+    pq.write_table(pa.table({name: [number] for number, name in enumerate(names)}), file)
+    asked, schema_arrow = [], pq.ParquetFile.schema_arrow.fget
+    monkeypatch.setattr(
+        pq.ParquetFile, "schema_arrow", property(lambda one: asked.append(1) or schema_arrow(one))
+    )
+    (batch,) = ParquetSource(file).batches(0, 1, names, iter(()))
+    assert [column[0].as_py() for column in batch.columns] == [*range(200), 0]
+    assert len(asked) < 5

@@ -193,6 +193,7 @@ def test_who_merely_lost_a_peer_comes_last() -> None:
     ("text", "words"),
     [
         (DAEMON, "farandole.daemon, but the Python of Spark's workers has no farandole. Install"),
+        (DAEMON, "or start the session with farandole.spark.daemon_settings(), or send it with"),
         (UNPICKLED, "the Python of Spark's workers has no torch. Install it on every executor"),
         ("PyArrow >= 18.0.0 must be installed; however, it was not found.", "has no pyarrow"),
         ('java.io.IOException: Cannot run program "/no/python": error=2', "can't run '/no/python'"),

@@ -149,6 +149,17 @@ def test_a_featurizer_names_its_column(data: DataFrame) -> None:
         stage.transform(rows.withColumn("numbers", F.slice("numbers", 1, 2))).collect()
 
 
+def test_a_model_names_the_column_that_it_is_given(data: DataFrame) -> None:
+    model = model_of(small_network(), "softmax", 3).setFeaturesCol("numbers")
+    rows = data.withColumnRenamed("features", "numbers")
+    short = rows.withColumn("numbers", F.slice("numbers", 1, 2))
+    with pytest.raises(PythonException, match=r"Column 'numbers' has shape \(2,\) a row"):
+        model.transform(short).collect()
+    spoiled = F.when(F.col("id") == 3, F.lit(None)).otherwise(F.col("numbers"))
+    with pytest.raises(PythonException, match="Column 'numbers': 1 row has null"):
+        model.transform(rows.withColumn("numbers", spoiled)).collect()
+
+
 def test_thresholds_are_those_of_spark_ml(data: DataFrame) -> None:
     vectors = data.withColumn("features", array_to_vector("features"))
     spark_model = theirs.LogisticRegression(maxIter=3, family="multinomial").fit(vectors)
@@ -189,6 +200,17 @@ def test_thresholds_are_counted_before_training(data: DataFrame) -> None:
     assert not heard
 
 
+def test_what_a_model_does_with_nulls_is_checked_before_training(data: DataFrame) -> None:
+    vectors = data.withColumn("features", array_to_vector("features"))
+    heard: list[object] = []
+    estimator = TorchEstimator(network=small_network(), nulls="drop", observer=heard.append)
+    with pytest.raises(IllegalArgumentException, match="nulls must be 'error', 'null' or 'nan'"):
+        estimator.fit(vectors)
+    with pytest.raises(IllegalArgumentException, match="nulls must be"):
+        fit(vectors, layers=[4, 3], nulls="drop")
+    assert not heard
+
+
 def test_one_vector_at_a_time() -> None:
     model, (rows, _) = model_of(small_network(), "softmax", 3), classes(5)
     scores = by_hand(model.network, 5)
@@ -204,6 +226,21 @@ def test_one_vector_at_a_time() -> None:
         regression.predictRaw(one)
     with pytest.raises(IllegalArgumentException, match=r"shape \(2,\) a row"):
         model.predict(Vectors.dense([1.0, 2.0]))
+
+
+def test_nan_in_one_vector_goes_by_the_rule_of_transform(known: Sample) -> None:
+    one = Vectors.dense([float("nan"), 1.0, 2.0, 3.0])
+    models: list[Any] = [model_of(small_network(), "softmax", 3), known.models.ours]
+    for model in models:
+        quiet, open_to_all = (model.copy({model.nulls: rule}) for rule in ("null", "nan"))
+        for name in ("predict", "predictRaw", "predictProbability"):
+            with pytest.raises(IllegalArgumentException, match="'features': 1 row has NaN"):
+                getattr(model, name)(one)
+            assert getattr(quiet, name)(one) is None
+        assert np.isnan(open_to_all.predict(one))
+    regression = model_of(small_network(1), "identity", 1)
+    with pytest.raises(InputError, match="'features': 1 row has NaN"):
+        regression.predict(one)
 
 
 def test_a_summary_of_classes(data: DataFrame, trained: TorchModel) -> None:

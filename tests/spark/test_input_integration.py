@@ -17,6 +17,7 @@ from tests.spark.samples import frame, small_network
 from torch import nn
 
 import farandole
+from farandole._spark import frames
 from farandole.errors import InputError, NotEnoughSlots
 from farandole.spark import TorchEstimator
 from farandole.training.events import TrainingStarted
@@ -114,12 +115,27 @@ def test_what_is_no_number_in_the_words_of_spark(spark: SparkSession) -> None:
             )
             assert spark_says is not None, str(caught.value)
             assert spark_says[0] in said
+            assert ("StringIndexer" in said) == (value == "string(label)")
+            assert ("cast('double')" in said) == (value == "string(weight)")
 
 
 def test_features_that_the_network_does_not_take(spark: SparkSession) -> None:
     message = refusal(frame(spark), network=nn.Linear(5, 3))
     assert "'features' with shape (4,)" in message
     assert "first layer" in message
+
+
+def test_a_stopped_session_is_no_matter_of_types(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = frame(spark)
+
+    def stopped(session: object) -> None:
+        raise InputError("The Spark session has been stopped.")
+
+    monkeypatch.setattr(frames, "check_running", stopped)
+    with pytest.raises(InputError, match=r"^The Spark session has been stopped"):
+        estimator().fit(data)
 
 
 def test_an_empty_dataframe(spark: SparkSession) -> None:
@@ -153,6 +169,8 @@ def test_columns_that_are_missing_or_there_twice(spark: SparkSession) -> None:
         estimator(labelCol="lable").fit(data)
     with pytest.raises(InputError, match="2 columns named 'label'"):
         estimator().fit(data.select("*", "label"))
+    with pytest.raises(InputError, match="2 columns named 'label'"):
+        estimator().fit(data.select("*", F.lit(1).alias("label")))
     with pytest.raises(InputError, match="no column 'weight'"):
         estimator(weightCol="weight").fit(data)
     with pytest.raises(InputError, match="no column 'held_out'"):

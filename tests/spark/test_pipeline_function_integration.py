@@ -24,7 +24,9 @@ from sklearn.datasets import load_iris
 from tests.spark.samples import small_network
 from torch import nn
 
+import farandole
 from farandole.artifact import Artifact, Signature
+from farandole.errors import InputError
 from farandole.spark import TorchModel, register
 
 if TYPE_CHECKING:
@@ -142,3 +144,5 @@ def test_stages_that_can_not_be_in_a_function(spark: SparkSession, iris: DataFra
         register(spark, "no", PipelineModel([narrow, network()]))
     with pytest.raises(IllegalArgumentException, match="ends with VectorAssembler"):
         register(spark, "no", PipelineModel([assembler()]))
+    with pytest.raises(InputError, match=r"stages\[-1\].*farandole\.spark\.register takes all"):
+        farandole.register(spark, "no", PipelineModel([narrow, network()]))

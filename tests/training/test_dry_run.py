@@ -22,6 +22,7 @@ TABLE = {
     "city": CITIES,
     "index": CITIES.astype(np.float64),  # as a StringIndexer gives them
     "words": np.stack([CITIES, CITIES], axis=1),
+    "indices": np.stack([CITIES, CITIES], axis=1).astype(np.float64),  # of a VectorAssembler
     "x": np.ones((ROWS, 4), np.float32),
     "label": CITIES % 2,
 }
@@ -65,6 +66,7 @@ def train(network: nn.Module, features: Any, data: Any = TABLE, **options: Any) 
         (Tabular(10), ["index", "x"], r"'index' holds floating-point .*\.cast\(\"int\"\)"),
         (Tabular(9), ["city", "x"], "'city' has the value 9, but .*'table' has rows for 0 … 8"),
         (words(9), "words", "'words' has the value 9, but .*'0' has rows for 0 … 8"),
+        (words(10), "indices", r"arrays or vectors of .*\.cast\(\"array<int>\"\).*of their own"),
         (words(10), ["index", "x"], "whole numbers, .*VectorAssembler .*index, x"),
     ],
 )

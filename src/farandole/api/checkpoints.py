@@ -38,6 +38,8 @@ def plan_checkpoints(
     ...
     farandole.errors.InputError: checkpoint_steps=10 needs a checkpoint_dir to write to.
     """
+    check_integer("keep_last", keep_last)
+    check_integer("keep_best", keep_best, least=0)
     if directory is None:
         best = keep_best or None
         given = {"checkpoint_steps": steps, "checkpoint_minutes": minutes, "keep_best": best}

@@ -22,7 +22,7 @@ from farandole.api.result import TrainingResult, assemble
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
 from farandole.api.training_data import TrainingData, choose_columns
-from farandole.arguments import check_flag
+from farandole.arguments import check_flag, check_function
 from farandole.artifact import load_weights
 from farandole.data import Columns, Fold
 from farandole.engines import DEFAULT_HEARTBEAT, Engine
@@ -152,6 +152,9 @@ def train(
     )
     limits.check()
     check_flag("allow_pickle", allow_pickle)
+    check_flag("progress", progress)
+    if observer is not None:
+        check_function("observer", observer)
     if is_keras_model(network):
         require_torch_backend()
         recipe = training_options(network, recipe)

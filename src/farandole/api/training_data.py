@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from farandole import _spark
+from farandole.arguments import as_names
 from farandole.data import (
     Columns,
     FirstRows,
@@ -51,8 +52,10 @@ class TrainingData:
         label: str | Sequence[str] | None = "label",
     ) -> TrainingData:
         """By default a DataFrame stays where it is, and all else is trained on here."""
-        runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else "local"))
-        name = label if isinstance(label, str) else next(iter(label or ()), "label")
+        runner = resolve_engine(
+            ("spark" if _spark.is_dataframe(data) else "local") if engine is None else engine
+        )
+        name = next(iter(as_names("label", label)), "label")
         frame = _frame_to_feed(data, runner, name)
         return cls(runner, frame, _make_source(frame, data, recipe, name))
 
@@ -114,15 +117,16 @@ def choose_columns(
             "validation must be a fraction between 0 and 1, a column or a Fold. "
             f"Received: {validation!r}"
         )
-    labels = (label,) if isinstance(label, str) else tuple(label or ())
+    labels, names = as_names("label", label), as_names("features", features)
+    if weight is not None and not isinstance(weight, str):
+        raise InputError(f"weight must be a column's name. Received: weight={weight!r}")
     fold = validation.number if isinstance(validation, Fold) else None
     marker = validation.column if isinstance(validation, Fold) else None
     marker = validation if isinstance(validation, str) else marker
     if features is None:
         taken = {*labels, weight, marker}
         others = tuple(name for name in schema.names if name not in taken)
-        features = ("features",) if "features" in schema.names else others
-    names = (features,) if isinstance(features, str) else tuple(features)
+        names = ("features",) if "features" in schema.names else others
     if not names:
         raise InputError("There is no feature column: every column plays another part.")
     columns = Columns(names, labels, weight, marker, fold)

@@ -26,6 +26,10 @@ _KINDS = (
     "of torch.export (.pt2), TorchScript (.pt), ONNX (.onnx) or Keras (.keras)"
 )
 
+_OF_A_PIPELINE = (
+    ". Give the stage with the network (stages[-1]); farandole.spark.register takes all of them."
+)
+
 _WEIGHTS = "a state dict, a torch.nn.Module, a trained model, or the folder of a saved network"
 
 
@@ -68,7 +72,9 @@ def load_network(
     if isinstance(network, nn.Module):
         known = signature if isinstance(signature, Signature) else None
         return LoadedNetwork(as_network(network), known)
-    raise InputError(f"{argument} must be {kinds}. Received: {type(model).__name__}")
+    received = type(model).__name__
+    hint = _OF_A_PIPELINE if received == "PipelineModel" else ""
+    raise InputError(f"{argument} must be {kinds}. Received: {received}{hint}")
 
 
 def load_weights(network: nn.Module, weights: Any) -> nn.Module:

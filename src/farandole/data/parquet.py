@@ -55,8 +55,11 @@ class RowGroup:
         with self.fragment.open() as source:
             buffering = self._buffering(columns)
             file = pq.ParquetFile(source, metadata=self.fragment.metadata, **buffering)
-            own = [name for name in columns if name in file.schema_arrow.names]
-            rows = self._rows_at_once(file, own, most_rows, most_bytes)
+            found = file.schema_arrow  # made anew each time that one asks for it
+            there = set(found.names)
+            own = [name for name in columns if name in there]
+            widths = [_width(found.field(name).type) for name in own]
+            rows = self._rows_at_once(file, own, widths, most_rows, most_bytes)
             for batch in file.iter_batches(
                 rows, row_groups=[self.number], columns=own, use_threads=use_threads
             ):
@@ -77,13 +80,17 @@ class RowGroup:
         return [c for c in chunks if f"{c.path_in_schema}.".startswith(fields)]
 
     def _rows_at_once(
-        self, file: pq.ParquetFile, columns: list[str], most_rows: int, most_bytes: int
+        self,
+        file: pq.ParquetFile,
+        columns: list[str],
+        widths: list[float | None],
+        most_rows: int,
+        most_bytes: int,
     ) -> int:
-        """How many rows to read at once, judged by their types, else by the footer and a few rows.
+        """How many rows to read at once, judged by their widths, else by the footer and a few rows.
 
         Of values that repeat the footer tells next to nothing, of rows that grow the first ones.
         """
-        widths = [_width(file.schema_arrow.field(name).type) for name in columns]
         widest = sum(width for width in widths if width is not None)
         if None in widths:
             first = next(file.iter_batches(16, row_groups=[self.number], columns=columns), None)
@@ -126,11 +133,11 @@ def _conformed(
     batch: pa.RecordBatch, schema: pa.Schema, columns: Sequence[str], keys: dict[str, Any]
 ) -> pa.RecordBatch:
     """The columns in the types of the first file; null where this file has none."""
-    arrays = []
+    arrays, there = [], dict(zip(batch.schema.names, batch.columns, strict=True))
     for name in columns:
         kind = schema.field(name).type
-        if name in batch.schema.names:
-            column = batch.column(name)
+        if name in there:
+            column = there[name]
             arrays.append(column if column.type == kind else column.cast(kind))
         else:
             arrays.append(pa.repeat(pa.scalar(keys.get(name), kind), batch.num_rows))

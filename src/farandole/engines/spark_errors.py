@@ -209,7 +209,9 @@ def _not_started(text: str) -> Exception | None:
         daemon = "spark.python.daemon.module is farandole.daemon, but " * (
             "farandole.daemon" in text and package == "farandole"
         )
-        sent = "or send it with farandole.spark.ship, " * (package == "farandole" and not daemon)
+        sent = "or send it with farandole.spark.ship, " * (package == "farandole")
+        if daemon:  # it starts before anything is sent
+            sent = f"or start the session with farandole.spark.daemon_settings(), {sent}"
         return LaunchError(
             f"{daemon}the Python of Spark's workers has no {package}. Install it on every "
             f"executor, {sent}or let spark.pyspark.python (PYSPARK_PYTHON) name an environment "

@@ -4,9 +4,11 @@ from farandole.inference.answer import PREDICTION, PROBABILITY, RAW
 from farandole.inference.application import PackedApplication
 from farandole.inference.files import predict
 from farandole.inference.nulls import (
+    MISSING,
     NULLS,
     NULLS_DOC,
     UnusableInput,
+    nan_rows,
     null_rows,
     restore_nulls,
 )
@@ -18,6 +20,7 @@ from farandole.inference.udf_forms import PredictUdf
 from farandole.inference.udf_packages import worker_function
 
 __all__ = [
+    "MISSING",
     "NULLS",
     "NULLS_DOC",
     "PREDICTION",
@@ -29,6 +32,7 @@ __all__ = [
     "Predictor",
     "UnusableInput",
     "load",
+    "nan_rows",
     "null_rows",
     "predict",
     "predict_by_group",

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
+from farandole.arguments import check_path
 from farandole.errors import InputError
 
 KINDS = ("forward", "backward", "compute", "sum", "send", "wait", "step")
@@ -71,8 +72,10 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     ...
     farandole.errors.InputError: trace can't be written to 'no-such-folder/run.json': No such ...
     """
+    check_path("trace", path)
     try:
-        Path(path).touch()
+        with Path(path).open("a"):
+            pass
     except OSError as error:
         raise InputError(
             f"trace can't be written to {os.fspath(path)!r}: {error.strerror}. Name a file in a "

@@ -19,7 +19,6 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
 from farandole.artifact import Signature
-from farandole.inference import Prediction
 from farandole.spark.classification_summary import (
     MultilayerPerceptronClassificationSummary,
     MultilayerPerceptronClassificationTrainingSummary,
@@ -73,19 +72,23 @@ class MultilayerPerceptronClassificationModel(
         """How many classes there are."""
         return int(self.getLayers()[-1])
 
-    def predict(self, value: Vector) -> float:
-        """The class of one row."""
-        return float(self._one(value).prediction[0])
+    @illegal_arguments
+    def predict(self, value: Vector) -> float | None:
+        """The class of one row. NaN is an error, or answered with None, by `nulls`."""
+        one = self._one(value)
+        return None if one is None else float(one.prediction[0])
 
-    def predictRaw(self, value: Vector) -> DenseVector:
+    @illegal_arguments
+    def predictRaw(self, value: Vector) -> DenseVector | None:
         """The last layer's values for one row, before the softmax."""
-        return as_vector(self._one(value).raw[0])
+        one = self._one(value)
+        return None if one is None else as_vector(one.raw[0])
 
-    def predictProbability(self, value: Vector) -> DenseVector:
+    @illegal_arguments
+    def predictProbability(self, value: Vector) -> DenseVector | None:
         """The probabilities of all classes for one row."""
-        probability = self._one(value).probability
-        assert probability is not None
-        return as_vector(probability[0])
+        one = self._one(value)
+        return None if one is None else as_vector(one.probability[0])  # type: ignore[index]
 
     @property
     def hasSummary(self) -> bool:
@@ -129,11 +132,6 @@ class MultilayerPerceptronClassificationModel(
             model = self.copy({self.predictionCol: "__farandole_prediction_of_summary"})
         weight = self.value_of("weightCol") or ""
         return model.transform(dataset), model.getPredictionCol(), self.getLabelCol(), weight
-
-    def _one(self, value: Vector) -> Prediction:
-        row = np.asarray(value.toArray() if hasattr(value, "toArray") else value, np.float64)
-        predictor, _ = self.prepared(self.chosen_signature())
-        return predictor.predict_columns([row[None, :]])
 
     def chosen_signature(self) -> Signature:
         """What the network takes and gives, with the thresholds that are set."""

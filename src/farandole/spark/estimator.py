@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pandas as pd
@@ -12,10 +13,11 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 from torch import nn
 
 from farandole.api import TrainingResult, check_saveable, dry_run, history_frame, train
+from farandole.arguments import check_choice
 from farandole.artifact import Artifact, LoadedNetwork, Signature
 from farandole.engines import SparkEngine
 from farandole.errors import InputError
-from farandole.inference import PackedApplication
+from farandole.inference import MISSING, PackedApplication
 from farandole.spark.evaluated_model import EvaluatedModel
 from farandole.spark.file_systems import local_path
 from farandole.spark.illegal_arguments import entry_points, illegal_arguments
@@ -110,11 +112,18 @@ class TorchModel(EvaluatedModel, Model, MLWritable, MLReadable["TorchModel"]):
     def _application(self) -> PackedApplication:
         """The network on its way to workers: made once for each way to predict."""
         options = {"nulls": self.getOrDefault("nulls"), "device": prediction_device(self)}
-        way = (self.chosen_signature(), options)
+        way = (self._signature_of_columns(), options)
         if self._packed is None or self._packed[0] != way:
             found = LoadedNetwork(self.artifact.network, way[0])
             self._packed = (way, PackedApplication.of(found, answer="all", **options))
         return self._packed[1]
+
+    def _signature_of_columns(self) -> Signature:
+        """What the network takes and gives, under the names that errors are to call columns by."""
+        signature, names = self.chosen_signature(), tuple(self.chosen_features())
+        if signature.by_name or len(names) != len(signature.features):
+            return signature
+        return replace(signature, features=names)
 
     @illegal_arguments
     def _transform(self, dataset: DataFrame) -> DataFrame:
@@ -214,6 +223,7 @@ class TorchEstimator(
     @illegal_arguments
     def _fit(self, dataset: DataFrame) -> TorchModel:
         network = self._network()
+        check_choice("nulls", self.getOrDefault("nulls"), MISSING)  # of the model, not too late
         loss = losses.resolve(self._loss())
         for name, part in zip(loss.names or [""], loss.parts, strict=False):
             if loss.names or len(loss.parts) == 1:
@@ -223,7 +233,7 @@ class TorchEstimator(
             "label": self.chosen_labels(),
             "weight": self.value_of("weightCol"),
         }
-        check_numeric(dataset, [*columns["label"], columns["weight"]])
+        check_numeric(dataset, columns["label"], columns["weight"])
         self._check_thresholds(network, dataset)
         try:
             return self._model(network, self._train(network, dataset, columns), dataset)

@@ -21,6 +21,7 @@ from farandole.spark.classification_summary import (
 from farandole.spark.illegal_arguments import illegal_arguments
 from farandole.spark.params import EstimatorParams
 from farandole.spark.regression_summary import RegressionSummary, RegressionTrainingSummary
+from farandole.spark.single_row import single_row
 from farandole.spark.thresholds import with_thresholds
 from farandole.spark.training_rows import TrainingRows
 
@@ -72,26 +73,34 @@ class EvaluatedModel(EstimatorParams):
 
     @illegal_arguments
     def predict(self, value: Vector) -> Any:
-        """The class or the value of one row; a vector where there are several values."""
-        found = self._one(value).prediction[0]
+        """The class or the value of one row; a vector where there are several values.
+
+        NaN is an error, or answered with None, by `nulls`.
+        """
+        one = self._one(value)
+        if one is None:
+            return None
+        found = one.prediction[0]
         return DenseVector(found) if np.ndim(found) else float(found)
 
     @illegal_arguments
-    def predictRaw(self, value: Vector) -> DenseVector:
+    def predictRaw(self, value: Vector) -> DenseVector | None:
         """A classifier's raw values for one row, one a class."""
-        return DenseVector(self._one_of_classifier(value).raw[0])
+        one = self._one_of_classifier(value)
+        return None if one is None else DenseVector(one.raw[0])
 
     @illegal_arguments
-    def predictProbability(self, value: Vector) -> DenseVector:
+    def predictProbability(self, value: Vector) -> DenseVector | None:
         """The probabilities of all classes for one row."""
-        return DenseVector(self._one_of_classifier(value).probability[0])  # type: ignore[index]
+        one = self._one_of_classifier(value)
+        return None if one is None else DenseVector(one.probability[0])  # type: ignore[index]
 
-    def _one_of_classifier(self, value: Vector) -> Prediction:
+    def _one_of_classifier(self, value: Vector) -> Prediction | None:
         if not self.artifact.signature.is_classifier:
             raise InputError("Only a classifier has raw values and probabilities: use predict.")
         return self._one(value)
 
-    def _one(self, value: Any) -> Prediction:
+    def _one(self, value: Any) -> Prediction | None:
         signature = self.chosen_signature()
         if signature.heads or signature.positions:
             raise InputError(
@@ -103,8 +112,9 @@ class EvaluatedModel(EstimatorParams):
                 "predict takes one vector, but this network takes the columns "
                 f"{', '.join(signature.features)}. Use transform, or farandole.predict_udf."
             )
-        row = np.asarray(value.toArray() if hasattr(value, "toArray") else value)
-        return Predictor(self.artifact.network, signature).predict_columns([row[None]])
+        row = single_row(self, value, self.chosen_features()[0])
+        predictor = Predictor(self.artifact.network, signature)
+        return None if row is None else predictor.predict_columns([row])
 
     @illegal_arguments
     def evaluate(self, dataset: DataFrame) -> ClassificationSummary | RegressionSummary:

@@ -11,9 +11,10 @@ from pyspark.ml.linalg import DenseVector, Vector
 from pyspark.ml.param.shared import HasValidationIndicatorCol, HasWeightCol
 
 from farandole.api import DEFAULT_TIMEOUT, TrainingResult, train
+from farandole.arguments import check_choice
 from farandole.engines import DEFAULT_HEARTBEAT, SparkEngine
 from farandole.errors import InputError
-from farandole.inference import NULLS_DOC
+from farandole.inference import MISSING, NULLS_DOC
 from farandole.networks import ACTIVATIONS, MLP, canonical, load_spark_weights, spark_weights
 from farandole.spark.params import (
     DEVICE,
@@ -150,8 +151,9 @@ def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) ->
     check_new_columns(
         dataset, [instance.getOrDefault(param) for param in outputs if instance.hasParam(param)]
     )
-    numeric = [instance.getOrDefault("labelCol"), instance.value_of("weightCol")]
-    check_numeric(dataset, numeric, or_images=False)
+    check_choice("nulls", instance.getOrDefault("nulls"), MISSING)  # of the model, not too late
+    label, weight = instance.getOrDefault("labelCol"), instance.value_of("weightCol")
+    check_numeric(dataset, [label], weight, or_images=False)
     session = dataset.sparkSession
     engine = SparkEngine(session)
     workers = instance.value_of("numWorkers")
@@ -165,8 +167,8 @@ def fit_perceptron(instance: PerceptronParams, dataset: DataFrame, loss: str) ->
     )
     columns = {
         "features": [instance.getOrDefault("featuresCol")],
-        "label": [instance.getOrDefault("labelCol")],
-        "weight": instance.value_of("weightCol"),
+        "label": [label],
+        "weight": weight,
     }
     try:
         return train(

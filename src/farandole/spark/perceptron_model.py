@@ -14,7 +14,7 @@ from pyspark.ml.util import MLReader, MLWritable, MLWriter
 from farandole.api import TrainingResult
 from farandole.artifact import LoadedNetwork, Signature
 from farandole.errors import InputError
-from farandole.inference import PackedApplication, Predictor
+from farandole.inference import PackedApplication, Prediction, Predictor
 from farandole.networks import MLP, to_spark_weights
 from farandole.spark.params import prediction_device
 from farandole.spark.perceptron import (
@@ -26,6 +26,7 @@ from farandole.spark.perceptron import (
 )
 from farandole.spark.perceptron_io import PerceptronReader, PerceptronWriter
 from farandole.spark.prediction_columns import PredictionColumn, with_predictions
+from farandole.spark.single_row import single_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,6 +123,12 @@ class PerceptronModel(PerceptronParams, MLWritable):
         check_new_columns(dataset, [output.name for output in outputs])
         _, application = self.prepared(signature)
         return with_predictions(dataset, list(signature.features), application, outputs)
+
+    def _one(self, value: Any) -> Prediction | None:
+        """What the network gives for one vector; None for one that is answered with null."""
+        row = single_row(self, value, self.getOrDefault("featuresCol"))
+        predictor, _ = self.prepared(self.chosen_signature())
+        return None if row is None else predictor.predict_columns([row])
 
     def prepared(self, signature: Signature) -> tuple[Predictor, PackedApplication]:
         """The network ready to predict, here and elsewhere: made once for each way to do so."""

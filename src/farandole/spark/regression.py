@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
 from pyspark.ml.base import PredictionModel, Predictor
 from pyspark.ml.classification import _MultilayerPerceptronParams
 from pyspark.ml.linalg import Vector
@@ -82,10 +81,14 @@ class MultilayerPerceptronRegressionModel(
 
     @illegal_arguments
     def predict(self, value: Vector) -> Any:
-        """The value of one row: a number, or a vector where there are several."""
-        predictor, _ = self.prepared(self.chosen_signature())
-        row = np.asarray(value.toArray(), np.float64)
-        found = predictor.predict_columns([row[None, :]]).raw[0]
+        """The value of one row: a number, or a vector where there are several.
+
+        NaN is an error, or answered with None, by `nulls`.
+        """
+        one = self._one(value)
+        if one is None:
+            return None
+        found = one.raw[0]
         return float(found[0]) if len(found) == 1 else as_vector(found)
 
     @illegal_arguments

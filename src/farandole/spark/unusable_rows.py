@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import BinaryType
+from pyspark.sql.types import BinaryType, DataType
 
 from farandole import _spark
 from farandole.data import BadRows, check_type, quote_name
@@ -17,23 +17,32 @@ if TYPE_CHECKING:
 
 
 def check_numeric(
-    dataset: DataFrame, names: Sequence[str | None], *, or_images: bool = True
+    dataset: DataFrame, labels: Sequence[str], weight: str | None, *, or_images: bool = True
 ) -> None:
     """Raise for a column without numbers. Arrays, vectors, booleans are such, unlike in Spark."""
-    kinds = {field.name: field.dataType for field in dataset.schema}
-    for name in filter(kinds.__contains__, filter(None, names)):
-        advice = ""
-        if isinstance(kinds[name], BinaryType) and not or_images:
-            advice = f"Column {name!r} holds bytes. Turn them into numbers first."
-        try:
-            check_type(name, _spark.arrow_schema(dataset.select(quote_name(name))).field(0).type)
-        except InputError as error:
-            advice = str(error)
+    for name in (*labels, *([weight] if weight else [])):
+        if dataset.columns.count(name) != 1:
+            continue  # training has a sentence for that
+        kind = dataset.schema[name].dataType
+        advice = _why_not_numeric(dataset, name, kind, or_images=or_images)
+        if advice and name == weight:
+            advice = f"Cast it first: df.withColumn({name!r}, df[{name!r}].cast('double'))."
         if advice:
             raise InputError(
                 f"Column {name} must be of type numeric but was actually of type "
-                f"{kinds[name].simpleString()}. {advice}"
+                f"{kind.simpleString()}. {advice}"
             )
+
+
+def _why_not_numeric(dataset: DataFrame, name: str, kind: DataType, *, or_images: bool) -> str:
+    if isinstance(kind, BinaryType) and not or_images:
+        return f"Column {name!r} holds bytes. Turn them into numbers first."
+    of_arrow = _spark.arrow_schema(dataset.select(quote_name(name))).field(0).type
+    try:
+        check_type(name, of_arrow)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def as_spark_error(

@@ -129,15 +129,26 @@ def _fractions(layer: str, ids: torch.Tensor, columns: Mapping[str, torch.Tensor
     found = [name for name, one in columns.items() if _place(one) == _place(ids)]
     names = found or [name for name, one in columns.items() if one.is_floating_point()]
     if len(names) == 1:
-        cast = f'df.withColumn({names[0]!r}, df[{names[0]!r}].cast("int"))'
-        return InputError(
-            f"Column {names[0]!r} holds floating-point numbers, as StringIndexer makes them, but "
-            f"{_called(layer)} takes whole ones. Cast it: {cast}."
-        )
+        return _fractions_of(names[0], layer, is_number=columns[names[0]].dim() == 1)
     return InputError(
         f"{_called(layer).capitalize()} takes whole numbers, but gets floating-point ones, as "
         f"StringIndexer and VectorAssembler make them ({', '.join(names)}). Give ids as columns of "
         'their own, cast to "int", one argument of forward each.'
+    )
+
+
+def _fractions_of(name: str, layer: str, *, is_number: bool) -> InputError:
+    kind = "int" if is_number else "array<int>"
+    cast = f'df.withColumn({name!r}, df[{name!r}].cast("{kind}"))'
+    if is_number:
+        return InputError(
+            f"Column {name!r} holds floating-point numbers, as StringIndexer makes them, but "
+            f"{_called(layer)} takes whole ones. Cast it: {cast}."
+        )
+    return InputError(
+        f"Column {name!r} holds arrays or vectors of floating-point numbers, but {_called(layer)} "
+        f"takes whole ones. Cast an array: {cast}. A vector, as VectorAssembler makes it, has no "
+        'others: give ids as columns of their own, cast to "int", one argument of forward each.'
     )
 
 
