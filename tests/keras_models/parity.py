@@ -48,4 +48,5 @@ def differences(name: str, workers: int) -> Differences:
 
 def _largest(found: Any, expected: Any) -> float:
     expected = np.asarray(expected)
-    return float(np.abs(np.asarray(found) - expected).max() / np.abs(expected).max())
+    scale = float(np.abs(expected).max()) or 1.0
+    return float(np.abs(np.asarray(found) - expected).max()) / scale
