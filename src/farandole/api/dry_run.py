@@ -9,7 +9,7 @@ from torch import nn
 
 from farandole.api.initial_network import initial_network, network_for_rows
 from farandole.api.keras_network import keras_features, keras_options
-from farandole.api.train import make_recipe, unchecked_recipe
+from farandole.api.train import check_network, make_recipe, unchecked_recipe
 from farandole.api.training_data import TrainingData, choose_columns
 from farandole.engines import Engine
 from farandole.parallel import AllReduce
@@ -32,6 +32,7 @@ def dry_run(
     >>> dry_run(torch.nn.Linear(1, 2), table, loss="cross_entropy").signature.num_classes
     2
     """
+    check_network(network)
     preliminary = unchecked_recipe(recipe)
     given = TrainingData.of(data, engine, preliminary, label)
     schema = given.source.schema()

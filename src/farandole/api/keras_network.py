@@ -16,7 +16,6 @@ from farandole.keras_models import (
     KerasNetwork,
     declares_inputs,
     is_keras_model,
-    require_torch_backend,
     training_options,
 )
 from farandole.training import random_states_kept, seed_everything
@@ -31,7 +30,6 @@ def keras_options(
     """
     if not is_keras_model(network):
         return options, None
-    require_torch_backend()
     found = training_options(network, options)
     return found, found.pop("freeze", None)
 

@@ -26,7 +26,7 @@ from farandole.arguments import check_flag
 from farandole.data import Fold
 from farandole.engines import DEFAULT_HEARTBEAT, Engine
 from farandole.errors import InputError, suggestion
-from farandole.keras_models import is_keras_model
+from farandole.keras_models import is_keras_model, require_torch_backend
 from farandole.parallel import Strategy
 from farandole.parallel import trace as tracing
 from farandole.tracebacks import short_traceback
@@ -148,7 +148,7 @@ def train(
     )
     limits.check()
     check_flag("allow_pickle", allow_pickle)
-    _check_network(network)
+    check_network(network)
     given = None
     if not isinstance(network, nn.Module):
         preliminary = unchecked_recipe(recipe)
@@ -216,8 +216,11 @@ def train(
     return result
 
 
-def _check_network(network: Any) -> None:
-    if not isinstance(network, nn.Module) and not callable(network):
+def check_network(network: Any) -> None:
+    """Raise unless it is a module, a Keras model on torch, or a function."""
+    if is_keras_model(network):
+        require_torch_backend()
+    elif not isinstance(network, nn.Module) and not callable(network):
         raise InputError(
             "network must be a torch.nn.Module, or a function that makes one. Received: "
             f"{type(network).__name__}"
