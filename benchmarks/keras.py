@@ -37,6 +37,7 @@ import torch  # noqa: E402
 from support import reporting  # noqa: E402
 
 import farandole  # noqa: E402
+from farandole.artifact import Signature, to_program  # noqa: E402
 from farandole.keras_models import KerasNetwork  # noqa: E402
 
 EPOCHS = 4
@@ -133,13 +134,15 @@ def _mark(event: Any, marks: list[float]) -> None:
         marks.append(time.process_time())
 
 
-def one_row(steps: int) -> Figures:
-    """Milliseconds of a prediction for a single row; of `steps` only the spirit is taken."""
-    del steps
+def one_row() -> Figures:
+    """A prediction for a single row: by Keras, and as the server makes it."""
     name = next(iter(MODELS))
     network = KerasNetwork(model(name)).eval()
     row = torch.zeros(1, 784)
-    program = torch.export.export(network, (row,), strict=False).module()
+    about = Signature(
+        features=("x",), shapes=((784,),), dtypes=("float32",), head="probabilities", outputs=10
+    )
+    program = to_program(network, about)
     with torch.inference_mode():
         return {
             OBJECT: {"wall": _call_time(lambda: network(row))},
@@ -164,7 +167,7 @@ def child(way: str, share: float) -> None:
         elif way in (ONE, TWO):
             found[name] = trained(name, count, 1 if way == ONE else 2)
     if way == OBJECT:
-        found = one_row(0)
+        found = one_row()
     print(json.dumps(found), flush=True)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 _HEAVY = (
@@ -43,11 +44,11 @@ def main() -> None:
     import_module("pyspark.daemon").manager()
 
 
-def serve_local() -> None:
+def serve_local(libraries: Sequence[str] = ()) -> None:
     """Load what workers need, and become the fork server of the local engine."""
     from farandole.engines import serve_forks
 
-    serve_forks((*_HEAVY, "pyarrow.parquet", "farandole.api"))
+    serve_forks((*_HEAVY, "pyarrow.parquet", "farandole.api", *libraries))
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def test_spark_columns_sql_and_features(spark: SparkSession, rows: Any) -> None:
     assert np.allclose(np.stack(list(found)), expected, atol=1e-5)
 
     frame.createOrReplaceTempView("keras_rows")
-    farandole.register(spark, "keras_class", model, answer="prediction")
+    farandole.register(spark, "keras_class", model, answer="class")
     classes = spark.sql("SELECT keras_class(x) AS c FROM keras_rows").toPandas()["c"]
     assert list(classes) == list(expected.argmax(1))
 

@@ -23,6 +23,7 @@ BATCH = 8
 class Case:
     """A compiled model, and rows to train it on."""
 
+    title: str
     make: Callable[[], Any]
     features: dict[str, Array]
     labels: dict[str, Array]
@@ -134,14 +135,39 @@ def _heads() -> Any:
 
 
 CASES = {
-    "dense": Case(_dense, {"features": numbers(4)}, {"label": classes(3)}),
-    "conv": Case(_conv, {"features": numbers(6, 6, 2)}, {"label": classes(3)}),
-    "norm": Case(_norm, {"features": numbers(4)}, {"label": numbers()}, {"sync_batch_norm": True}),
-    "lstm": Case(_lstm, {"features": numbers(5, 3)}, {"label": classes(2)}),
+    "dense": Case(
+        "Dense, L2, Dropout 0 · Adam, clipped",
+        _dense,
+        {"features": numbers(4)},
+        {"label": classes(3)},
+    ),
+    "conv": Case(
+        "Conv2D, activity regularizer · SGD, Nesterov",
+        _conv,
+        {"features": numbers(6, 6, 2)},
+        {"label": classes(3)},
+    ),
+    "norm": Case(
+        "BatchNormalization, synchronised · RMSprop",
+        _norm,
+        {"features": numbers(4)},
+        {"label": numbers()},
+        {"sync_batch_norm": True},
+    ),
+    "lstm": Case(
+        "LSTM · AdamW, moving average",
+        _lstm,
+        {"features": numbers(5, 3)},
+        {"label": classes(2)},
+    ),
     "embedding": Case(
-        _embedding, {"features": np.abs(numbers(5) * 3).astype(np.int64) % 7}, {"label": classes(3)}
+        "Embedding · Adagrad, decaying",
+        _embedding,
+        {"features": np.abs(numbers(5) * 3).astype(np.int64) % 7},
+        {"label": classes(3)},
     ),
     "heads": Case(
+        "two inputs, two outputs, loss weights · Lion",
         _heads,
         {"left": numbers(4), "right": numbers(2, seed=5)},
         {"kind": classes(3), "size": numbers(seed=6)},

@@ -11,12 +11,14 @@ import sys, types
 keras = types.ModuleType("keras")
 keras.backend = types.SimpleNamespace(backend=lambda: "jax")
 sys.modules["keras"] = keras
+keras.Model = type("Model", (), {"__call__": lambda self: None})
+import farandole
 from farandole.errors import InputError
-from farandole.keras_models import require_torch_backend
-try:
-    require_torch_backend()
-except InputError as error:
-    print(error)
+for call in (farandole.train, farandole.predict_udf):
+    try:
+        call(keras.Model(), *[{}][: call is farandole.train])
+    except InputError as error:
+        print(error)
 """
 
 
@@ -30,9 +32,10 @@ def output_of(code: str) -> str:
 
 
 def test_another_backend_is_named_with_the_line_to_set() -> None:
-    message = output_of(ANOTHER)
-    assert "'jax'" in message
-    assert 'os.environ["KERAS_BACKEND"] = "torch"' in message
+    training, predicting = output_of(ANOTHER).splitlines()
+    assert training == predicting
+    assert "'jax'" in training
+    assert 'os.environ["KERAS_BACKEND"] = "torch"' in training
 
 
 def test_a_model_is_looked_for_without_importing_keras() -> None:

@@ -39,6 +39,7 @@ def test_options_that_keras_decides_itself() -> None:
     refused("stay frozen", freeze=["dense"], unfreeze_at=2, epochs=3)
     refused("no layer 'dens'", freeze=["dens"])
     refused("LossScaleOptimizer", optimizer=optimizers.LossScaleOptimizer(optimizers.Adam()))
+    refused("loss_weights must be numbers", loss_weights=["accuracy"])
     refused("reduction='sum'", loss=losses.MeanSquaredError(reduction="sum"))
     refused("PearsonCorrelation", metrics=[keras.metrics.PearsonCorrelation()])
     decaying = optimizers.SGD(optimizers.schedules.ExponentialDecay(0.1, 10, 0.9))

@@ -7,38 +7,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.keras_models.cases import BATCH, CASES, Case, keras
+from tests.keras_models.cases import BATCH, CASES, keras
+from tests.keras_models.parity import EPOCHS, HISTORY, WEIGHTS, differences, trained
 
 from farandole import train
+from farandole.training import NetworkInputs
 
 pytestmark = pytest.mark.integration
-EPOCHS = 3
 
 SAMPLED = [("dense", 1), ("norm", 1), ("heads", 1), ("norm", 3)]
 """What `make test` tries: the others go by the same code, and are tried by `make test-rest`."""
 
 
-def trained(case: Case, **options: Any) -> Any:
-    return train(
-        case.make(),
-        case.table(),
-        label=list(case.labels),
-        epochs=options.pop("epochs", EPOCHS),
-        batch_size=BATCH,
-        shuffle=False,
-        progress=False,
-        **{**case.options, **options},
-    )
-
-
 def check_like_fit(name: str, workers: int) -> None:
-    history, weights = CASES[name].fitted(EPOCHS)
-    result = trained(CASES[name], num_workers=workers)
-    for key, values in history.items():
-        np.testing.assert_allclose(result.history[f"train_{key}"], values, rtol=1e-5, err_msg=key)
-    found = result.network.model.get_weights()
-    for one, other in zip(found, weights, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
+    found = differences(name, workers)
+    assert found.history <= HISTORY
+    assert found.weights <= WEIGHTS
 
 
 @pytest.mark.parametrize(("name", "workers"), SAMPLED)
@@ -138,6 +122,28 @@ def test_subclassed_models_are_built_on_the_first_row() -> None:
         (1,),
     ]
     assert result.history.train_loss.tolist() == again.history.train_loss.tolist()
+
+
+def test_a_function_may_make_a_keras_model() -> None:
+    """Else it would be a plain module: without what it is compiled with, and never in training."""
+
+    def made(inputs: NetworkInputs) -> Any:
+        layers = [keras.layers.Dropout(0.5, seed=1), keras.layers.Dense(3, "softmax")]
+        model = keras.Sequential([keras.Input((inputs.width,)), *layers])
+        loss = "sparse_categorical_crossentropy"
+        model.compile(keras.optimizers.SGD(0.25), loss, metrics=["accuracy"])
+        return model
+
+    table = CASES["dense"].table()
+    first, again = (train(made, table, epochs=1, progress=False) for _ in range(2))
+    assert first.history.learning_rate.tolist() == [0.25]
+    assert first.history.train_loss.tolist() == again.history.train_loss.tolist()
+    assert "train_accuracy" in first.history
+    assert first.network.get_buffer("0_seed_generator_state").tolist() == [1, 1]  # it has dropped
+    options = {"loss": "categorical_focal_crossentropy", "optimizer": keras.optimizers.Lion(0.1)}
+    labels = np.eye(3, dtype=np.float32)[table["label"]]
+    result = train(made, {**table, "label": labels}, epochs=1, progress=False, **options)
+    assert result.history.learning_rate.tolist() == [0.1]
 
 
 def test_a_checkpoint_has_the_optimizer_and_goes_on_to_the_same_weights(tmp_path: Any) -> None:

@@ -12,8 +12,26 @@ import torch
 from farandole.api.training_data import TrainingData
 from farandole.data import Columns, Storage, write_shard
 from farandole.errors import InputError
-from farandole.keras_models import KerasNetwork, declares_inputs
-from farandole.training import random_states_kept
+from farandole.keras_models import (
+    KerasNetwork,
+    declares_inputs,
+    is_keras_model,
+    training_options,
+)
+from farandole.training import random_states_kept, seed_everything
+
+
+def keras_options(
+    network: Any, options: dict[str, Any]
+) -> tuple[dict[str, Any], str | Sequence[str] | None]:
+    """Options of a training with those of a compiled Keras model, and which layers to freeze.
+
+    Those of other networks stay as they are: there, freezing is a part of the recipe.
+    """
+    if not is_keras_model(network):
+        return options, None
+    found = training_options(network, options)
+    return found, found.pop("freeze", None)
 
 
 def keras_features(model: Any, features: Any, schema: pa.Schema) -> Any:
@@ -21,6 +39,8 @@ def keras_features(model: Any, features: Any, schema: pa.Schema) -> Any:
 
     A dict of inputs is a dict of columns, in whatever order they come.
     """
+    if not is_keras_model(model):
+        return features
     struct = getattr(model, "_inputs_struct", None)
     names = list(struct) if isinstance(struct, dict) else [one.name for one in struct or ()]
     given = list(features) if isinstance(features, list | tuple) else features
@@ -31,17 +51,14 @@ def keras_features(model: Any, features: Any, schema: pa.Schema) -> Any:
 
 
 def keras_network(model: Any, given: TrainingData, columns: Columns, seed: int) -> KerasNetwork:
-    """The model as a network; one that has no variables yet is called on the first row.
-
-    Initial weights that Keras draws then are those of the seed.
-    """
+    """The model as a network; one that has no variables yet is called on the first row."""
     if declares_inputs(model):
         return KerasNetwork(model)
     if given.first is None or given.first.batch.num_rows == 0:
         raise InputError("There are no rows to build the Keras model with: the data set is empty.")
     row = _first_row(given.first.batch, columns)
     with random_states_kept():
-        torch.manual_seed(seed)
+        seed_everything(seed)
         return _built(model, row, columns.features)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
 from typing import Any
@@ -16,18 +15,18 @@ from torch import nn
 
 from farandole.api.attempts import Attempts, RunLimits
 from farandole.api.checkpoints import begin_checkpoints, plan_checkpoints
+from farandole.api.initial_network import initial_network, network_for_rows
 from farandole.api.keras_callbacks import CallbackHandler, check_callbacks
-from farandole.api.keras_network import keras_features, keras_network
+from farandole.api.keras_network import keras_features, keras_options
 from farandole.api.result import TrainingResult, assemble
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.strategy_choice import check_strategy, choose_strategy
 from farandole.api.training_data import TrainingData, choose_columns
 from farandole.arguments import check_flag, check_function
-from farandole.artifact import load_weights
-from farandole.data import Columns, Fold
+from farandole.data import Fold
 from farandole.engines import DEFAULT_HEARTBEAT, Engine
 from farandole.errors import InputError, suggestion
-from farandole.keras_models import is_keras_model, require_torch_backend, training_options
+from farandole.keras_models import is_keras_model, require_torch_backend
 from farandole.parallel import Strategy
 from farandole.parallel import trace as tracing
 from farandole.tracebacks import short_traceback
@@ -38,9 +37,6 @@ from farandole.training import (
     Recipe,
     StrategyChosen,
     TrainingJob,
-    check_full_batch,
-    check_layers,
-    made_network,
     storage_for,
     try_network,
 )
@@ -155,12 +151,15 @@ def train(
     check_flag("progress", progress)
     if observer is not None:
         check_function("observer", observer)
-    if is_keras_model(network):
-        require_torch_backend()
-        recipe = training_options(network, recipe)
-    frozen = recipe.pop("freeze", None) if is_keras_model(network) else None
+    check_network(network)
+    given = None
+    if not isinstance(network, nn.Module):
+        preliminary = unchecked_recipe(recipe)
+        given = TrainingData.of(data, engine, preliminary, label)
+        columns = choose_columns(given.source.schema(), features, label, weight, validation)
+        network, given = network_for_rows(network, given, columns, preliminary.seed)
+    recipe, frozen = keras_options(network, recipe)
     checked_recipe = make_recipe(recipe)
-    _check_network(network)
     check_callbacks(callbacks, network, checked_recipe)
     if trace is not None:
         tracing.check_writable(trace)
@@ -173,13 +172,12 @@ def train(
         recipe=checked_recipe,
     )
     with ExitStack() as stack:
-        given = TrainingData.of(data, engine, checked_recipe, label)
+        given = given or TrainingData.of(data, engine, checked_recipe, label)
         schema = given.source.schema()
-        if is_keras_model(network):
-            features = keras_features(network, features, schema)
+        features = keras_features(network, features, schema)
         columns = choose_columns(schema, features, label, weight, validation)
-        is_made = isinstance(network, nn.Module) and not is_keras_model(network)
-        given = given.with_first_rows(columns, wait=not is_made)
+        if given.first is None:
+            given = given.with_first_rows(columns, wait=is_keras_model(network))
         initial = initial_network(network, given, columns, checked_recipe, initial_weights, frozen)
         chosen, reason = choose_strategy(strategy, initial, checked_recipe, num_workers)
         given, workers = given.shared_by(num_workers, columns, stack)
@@ -221,8 +219,11 @@ def train(
     return result
 
 
-def _check_network(network: Any) -> None:
-    if not isinstance(network, nn.Module) and not callable(network):
+def check_network(network: Any) -> None:
+    """Raise unless it is a module, a Keras model on torch, or a function."""
+    if is_keras_model(network):
+        require_torch_backend()
+    elif not isinstance(network, nn.Module) and not callable(network):
         raise InputError(
             "network must be a torch.nn.Module, or a function that makes one. Received: "
             f"{type(network).__name__}"
@@ -247,28 +248,7 @@ def _try_first_rows(job: TrainingJob, given: TrainingData, device: str, allow_pi
         warnings.warn(doubt, UserWarning, stacklevel=4)
 
 
-def initial_network(
-    network: Any,
-    given: TrainingData,
-    columns: Columns,
-    recipe: Recipe,
-    weights: Any,
-    frozen: str | Sequence[str] | None = None,
-) -> nn.Module:
-    """A copy to train, with the weights to start from; of a Keras model, layers may be frozen."""
-    if is_keras_model(network):
-        network = copy.deepcopy(keras_network(network, given, columns, recipe.seed))
-        if frozen is not None:
-            network.freeze(frozen)
-    elif not isinstance(network, nn.Module):
-        network = made_network(network, given.inputs(columns), recipe.seed)
-    check_layers(network, recipe)
-    if recipe.solver() is not None:
-        check_full_batch(network, recipe.freeze)
-    return load_weights(copy.deepcopy(network).cpu(), weights)
-
-
-def make_recipe(options: dict[str, Any]) -> Recipe:
+def make_recipe(options: Mapping[str, Any]) -> Recipe:
     """A checked recipe; an unknown name gets a suggestion.
 
     >>> make_recipe({"epoch": 3})
@@ -276,11 +256,20 @@ def make_recipe(options: dict[str, Any]) -> Recipe:
     ...
     farandole.errors.InputError: There is no option 'epoch'. Did you mean 'epochs'?
     """
+    recipe = unchecked_recipe(options)
+    recipe.check()
+    return recipe
+
+
+def unchecked_recipe(options: Mapping[str, Any]) -> Recipe:
+    """A recipe of which only names and the seed are checked.
+
+    A function that makes a network needs no more, and its loss and optimizer may be Keras's own.
+    """
     known = [field.name for field in fields(Recipe)]
     for name in options:
         if name not in known:
             own = [name for name in inspect.signature(train).parameters if name != "recipe"]
             raise InputError(f"There is no option {name!r}. {suggestion(name, [*known, *own])}")
-    recipe = Recipe(**options)
-    recipe.check()
-    return recipe
+    Recipe(seed=options.get("seed", Recipe.seed)).check()
+    return Recipe(**options)

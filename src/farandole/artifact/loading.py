@@ -19,7 +19,7 @@ from farandole.artifact.regular_files import open_regular
 from farandole.artifact.signature import Signature
 from farandole.artifact.torchscript import ScriptNetwork, read_script
 from farandole.errors import ArtifactError, InputError
-from farandole.keras_models import as_network
+from farandole.keras_models import as_network, is_keras_model, require_torch_backend
 
 _KINDS = (
     "a trained model, a torch.nn.Module, a Keras model, the folder of a saved network, or a file "
@@ -66,6 +66,8 @@ def load_network(
         return LoadedNetwork(ScriptNetwork(model))
     if isinstance(model, torch.export.ExportedProgram):
         raise InputError("Save an exported program with torch.export.save, and give the file.")
+    if is_keras_model(model):  # on another backend it is no module
+        require_torch_backend()
     if isinstance(model, nn.Module):
         return LoadedNetwork(as_network(model))
     network, signature = getattr(model, "network", None), getattr(model, "signature", None)

@@ -18,15 +18,18 @@ from typing import IO
 from farandole.engines.fork_server import FORK, NOT_FORKABLE, ONE_THREAD, READY
 
 _COMMAND = (
-    "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]\n"
-    "from farandole.daemon import serve_local; serve_local()"
+    "import sys; libraries, *sys.path[:] = sys.argv[1:]; del sys.argv[1:]\n"
+    "from farandole.daemon import serve_local; serve_local(libraries.split())"
 )
+_SLOW_LIBRARIES = ("keras",)
+"""They take seconds to import: the server has those that the driver has."""
 _READ_AT_START = (
     *("PYTHON", "LD_", "LANG", "LC_", "TZ", "MALLOC_", "GLIBC_TUNABLES", "MIMALLOC_", "JE_"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMPY_", "NPY_", "ARROW_"),
     *("TORCH", "PYTORCH_", "ATEN_", "DNNL_", "ONEDNN_", "CUDA_", "NVIDIA_", "NCCL_", "HIP_"),
+    "KERAS_",
 )
-"""Variables that the interpreter, the C library or torch read once, while they start."""
+"""Variables that the interpreter, the C library, torch or Keras read once, while they start."""
 _START_SECONDS = 120.0
 """A server that needs longer to load everything is stuck."""
 _ANSWER_SECONDS = 30.0
@@ -97,7 +100,7 @@ class ForkServer:
         with theirs, ExitStack() as on_error:
             on_error.enter_context(self._control)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMMAND, *_library_path()],
+                [sys.executable, "-P", "-c", _COMMAND, " ".join(_libraries()), *_library_path()],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -260,10 +263,15 @@ def _settings() -> Hashable:
             if name.startswith(_READ_AT_START) and name not in ONE_THREAD
         ),
         tuple(_source_files()),
+        _libraries(),
         tuple(resource.getrlimit(getattr(resource, name)) for name in limits),
         (*os.getresuid(), *os.getresgid(), *umask),
         (os.getpriority(os.PRIO_PROCESS, 0), *sorted(os.sched_getaffinity(0))),
     )
+
+
+def _libraries() -> tuple[str, ...]:
+    return tuple(name for name in _SLOW_LIBRARIES if name in sys.modules)
 
 
 def _source_files() -> list[tuple[str, int, int]]:

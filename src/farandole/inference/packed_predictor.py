@@ -34,6 +34,7 @@ from torch import nn
 from farandole.artifact import Signature, read_tensors, torchscript
 from farandole.errors import ArtifactError, InputError
 from farandole.inference.predictor import Predictor, check_initialized
+from farandole.keras_models import as_network
 from farandole.networks import evaluation_mode
 
 _MOST_LOADED = 4
@@ -72,6 +73,7 @@ class PackedPredictor:
         **options: Any,
     ) -> PackedPredictor:
         """Pack once, use for every query; `folder` is one that the workers see as well."""
+        network = as_network(network)  # Keras's own pickle would hold the tensors as well
         check_initialized(network)
         with evaluation_mode(network):  # the same content, whether it is just being trained or not
             content, tensors = _without_tensors(network)

@@ -1,6 +1,6 @@
 """Keras models on Keras's torch backend: as torch modules, and as what training needs of them."""
 
-from farandole.keras_models.arguments import declares_inputs
+from farandole.keras_models.arguments import declares_inputs, input_columns
 from farandole.keras_models.backend import is_keras_model, require_torch_backend
 from farandole.keras_models.callbacks import DriverCallbacks, check_callback
 from farandole.keras_models.compiled import training_options
@@ -25,6 +25,7 @@ __all__ = [
     "declares_inputs",
     "describe",
     "filled_model",
+    "input_columns",
     "is_keras_model",
     "model_bytes",
     "require_torch_backend",

@@ -135,6 +135,23 @@ def declares_inputs(model: Any) -> bool:
     return _declared_inputs(model) is not None
 
 
+def input_columns(model: Any) -> tuple[str, ...]:
+    """The columns that a model asks for: the names of several inputs, or of a dict of them.
+
+    >>> keras = require_torch_backend()
+    >>> left, right = keras.Input((2,), name="left"), keras.Input((2,), name="right")
+    >>> input_columns(keras.Model([left, right], keras.layers.Add()([left, right])))
+    ('left', 'right')
+    >>> input_columns(keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)]))
+    ()
+    """
+    struct = _declared_inputs(model)
+    if isinstance(struct, Mapping):
+        return tuple(struct)
+    several = isinstance(struct, list | tuple) and len(struct) > 1
+    return tuple(one.name for one in struct) if several else ()
+
+
 def _output_names(model: Any, outputs: Any) -> tuple[str, ...]:
     if isinstance(outputs, Mapping):
         return tuple(outputs)

@@ -110,11 +110,13 @@ def _weights(weights: Any, names: Sequence[str]) -> Any:
             f"loss_weights are for several outputs. Received: {weights!r} for a model with one: "
             "use another learning rate."
         )
-    return {k: v for k, v in weights.items() if v is not None} if _filled(weights) else None
-
-
-def _filled(value: Any) -> bool:
-    return isinstance(value, Mapping) and bool(value)
+    if not isinstance(weights, Mapping):
+        if weights is None or weights == 1:
+            return None
+        raise InputError(
+            f"loss_weights must be numbers by the names of outputs. Received: {weights!r}"
+        )
+    return {k: v for k, v in weights.items() if v is not None} or None
 
 
 def _metrics(options: Mapping[str, Any], compiled: Mapping[str, Any], names: Sequence[str]) -> Any:

@@ -13,12 +13,13 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole.errors import InputError
 from farandole.spark.io import EstimatorReader, EstimatorWriter
-from farandole.spark.params import EstimatorParams
+from farandole.spark.params import EstimatorParams, ParamInfo, declare
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+@declare({"model": ParamInfo(lambda value: value, "the Keras model of a KerasEstimator")})
 class GridValue(EstimatorParams, Transformer, MLWritable, MLReadable["GridValue"]):
     """The value of one param in a grid: `value` is what was put in.
 

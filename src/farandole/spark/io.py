@@ -43,6 +43,14 @@ from farandole.artifact import (
     write_sums,
 )
 from farandole.errors import ArtifactError, InputError
+from farandole.keras_models import (
+    KerasNetwork,
+    RefusedConfig,
+    describe,
+    filled_model,
+    is_keras_model,
+    unwrapped,
+)
 from farandole.parallel import registry
 from farandole.spark.file_systems import exists, file_system, local_path, reading, writing
 from farandole.spark.illegal_arguments import entry_points
@@ -52,6 +60,8 @@ from farandole.spark.unfinished_saves import discarding
 if TYPE_CHECKING:
     from pyspark.ml.param import Params
 
+_LAYERS, _KERAS = "network.json", "keras.json"
+"""How a network of an estimator is described: by torch's layers, or by Keras's config."""
 _PLACES = ("trace", "checkpointDir")
 """Params that name a place where fit writes: not for a saved folder to say, or to carry."""
 _trusting: ContextVar[bool] = ContextVar("farandole_trusting_pickles", default=False)
@@ -249,12 +259,12 @@ class EstimatorReader(Reader):
         """Params, modules, and pickled objects if they are trusted."""
         estimator = self.restored(path)
         with reading(self.sparkSession, path) as folder:
-            for spec in sorted(folder.glob("modules/*/network.json")):
-                if not estimator.hasParam(spec.parent.name):
+            for saved in sorted(folder.glob("modules/*/")):
+                if not estimator.hasParam(saved.name):
                     raise ArtifactError(
-                        f"{str(spec.parent)!r} is a network for a param that there is not."
+                        f"{str(saved)!r} is a network for a param that there is not."
                     )
-                estimator._set(**{spec.parent.name: _read_module(spec.parent)})
+                estimator._set(**{saved.name: _read_module(saved)})
             pickled = folder / "objects" / "params.pickle"
             if pickled.exists():
                 estimator._set(**_trusted(pickled))
@@ -289,20 +299,35 @@ def _with_lists(value: Any) -> Any:
 
 
 def _write_module(folder: Path, name: str, module: nn.Module) -> bool:
-    description = network_to_json(module)
+    module, file, description = _described(module)
     if description is None:
         return False
     target = folder / "modules" / name
     target.mkdir(parents=True)
-    (target / "network.json").write_text(json.dumps(description))
+    (target / file).write_text(json.dumps(description))
     save_file(untied_state_dict(module), target / "weights.safetensors")
     write_sums(target)
     return True
 
 
+def _described(module: nn.Module) -> tuple[nn.Module, str, Any]:
+    """A module, the file for its description, and that: None if JSON can't tell all."""
+    if not is_keras_model(module):
+        return module, _LAYERS, network_to_json(module)
+    try:
+        network = KerasNetwork(module)
+        return network, _KERAS, describe(network)
+    except (InputError, RefusedConfig):  # it has no variables yet, or more than Keras's own layers
+        return module, _KERAS, None
+
+
 def _read_module(folder: Path) -> nn.Module:
     """A module; those saved before there were sums have none."""
     sums = Sums.read(folder) if (folder / SUMS).exists() else Sums(folder, None)
-    description = read_json(sums.check("network.json"))
     weights = sums.check("weights.safetensors")
-    return filled_network(description, tensor_sizes(weights), lambda: read_tensors(weights)).train()
+    sizes = tensor_sizes(weights)
+    if (folder / _KERAS).exists():
+        config = read_json(sums.check(_KERAS))
+        return unwrapped(filled_model(config, sizes, lambda: read_tensors(weights)))
+    description = read_json(sums.check(_LAYERS))
+    return filled_network(description, sizes, lambda: read_tensors(weights)).train()

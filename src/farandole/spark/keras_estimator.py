@@ -10,8 +10,14 @@ from pyspark.ml.util import MLReader
 
 from farandole.artifact import Artifact
 from farandole.errors import InputError
-from farandole.keras_models import KerasNetwork, is_keras_model, training_options
+from farandole.keras_models import (
+    KerasNetwork,
+    input_columns,
+    is_keras_model,
+    training_options,
+)
 from farandole.spark.estimator import TorchEstimator, TorchModel
+from farandole.spark.grid_values import GridValue
 from farandole.spark.io import EstimatorReader, ModelReader
 from farandole.spark.options import KerasEstimatorOptions, with_signature
 from farandole.spark.params import ParamInfo, camel, declare, set_checked
@@ -22,9 +28,12 @@ _COMPILED = ("loss", "optimizer", "metrics", "lossWeights", "learningRate")
 
 
 def _keras_model(value: Any) -> Any:
+    """A Keras model as a grid can save it; the estimator takes it out again."""
+    if isinstance(value, GridValue):
+        return value
     if not is_keras_model(value):
         raise TypeError(f"expected a keras.Model. Received: {type(value).__name__}")
-    return value
+    return GridValue("model", value)
 
 
 _KERAS_PARAMS = {
@@ -54,6 +63,11 @@ class KerasModel(TorchModel):
         """The trained Keras model, with its weights, compiled as it was."""
         found = self.artifact.network
         return found.model if isinstance(found, KerasNetwork) else found
+
+    def chosen_features(self) -> list[str]:
+        """The feature columns; where none are set, those that it was trained on."""
+        given = self.isSet("featuresCol") or self.isSet("featuresCols") or self._artifact is None
+        return super().chosen_features() if given else list(self.signature.features)
 
     def getModel(self) -> Any:
         """The Keras model as the estimator got it; after loading, the trained one."""
@@ -105,6 +119,12 @@ class KerasEstimator(TorchEstimator):
         """What is set of the recipe, under its own names: the model knows the rest."""
         names = {field.name: camel(field.name) for field in fields(Recipe)}
         return {own: self.getOrDefault(name) for own, name in names.items() if self.isSet(name)}
+
+    def chosen_features(self) -> list[str]:
+        """The feature columns; where none are set, several inputs have the names of theirs."""
+        is_given = self.isSet("featuresCol") or self.isSet("featuresCols")
+        names = () if is_given or not self.isSet("model") else input_columns(self._network())
+        return list(names) or super().chosen_features()
 
     def what_is_trained(self) -> Any:
         """The model, if it is set."""

@@ -23,6 +23,7 @@ from pyspark.ml.feature import (
 )
 from torch import nn
 
+from farandole import keras_models
 from farandole.artifact import LoadedNetwork, Signature
 from farandole.errors import InputError
 from farandole.inference import PredictUdf
@@ -67,7 +68,7 @@ def as_network(pipeline: PipelineModel) -> LoadedNetwork:
             "A PipelineModel is a function if its last stage is a trained network. This one ends "
             f"with {type(last).__name__}."
         )
-    network, signature = last.network, last.chosen_signature()
+    network, signature = keras_models.as_network(last.network), last.chosen_signature()
     column = _column_of(last)
     steps: list[nn.Module] = []
     producers = {name: stage for stage in before for name in _made_by(stage)}

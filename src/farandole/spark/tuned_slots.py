@@ -71,7 +71,7 @@ def fitted_best(
         best._set(network=training.made(training.named(found)))
     if tuner.value_of("trainRatio") is not None:
         return best.fit(dataset)
-    return best._model(best.value_of("network"), study.result, dataset)
+    return best._model(best.what_is_trained(), study.result, dataset)
 
 
 def _without_params_of_tune(estimator: TorchEstimator) -> TorchEstimator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -58,16 +59,17 @@ def as_training(estimator: TorchEstimator, space: Space) -> tuple[Training, Spac
     if estimator.isSet("cpusPerWorker"):
         options["cpus_per_worker"] = estimator.getOrDefault("cpusPerWorker")
     known = {param.name for param in estimator.params}
+    names = {**TRAIN_NAMES, "model": "network"} if "model" in known else TRAIN_NAMES
     network = estimator.what_is_trained()
-    _check_space(space, known)
+    _check_space(space, known, names)
     training = Training(_missing if network is None else network, **options)
-    return training.with_names(TRAIN_NAMES), space
+    return training.with_names(names), space
 
 
-def _check_space(space: Space, known: set[str]) -> None:
+def _check_space(space: Space, known: set[str], names: Mapping[str, str]) -> None:
     """Raise for a param that all trials have in common; what is no param is the network's."""
     for name in sorted(names_of(space) or ()):
-        if name in known and name not in TRAIN_NAMES:
+        if name in known and name not in names:
             why = _REFUSED.get(name, "it is the same for all trials, and set on the estimator")
             raise InputError(f"The space has {name!r}, which can't be tuned: {why}.")
 

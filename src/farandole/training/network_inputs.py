@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import torch
 from torch import nn
 
 from farandole.artifact import Shape
 from farandole.data import BadColumn, is_image, to_numpy
 from farandole.errors import InputError
-from farandole.training.random_states import random_states_kept
+from farandole.training.random_states import random_states_kept, seed_everything
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +64,7 @@ def _describe(name: str, column: pa.Array) -> tuple[Shape, str]:
 def made_network(factory: Any, inputs: NetworkInputs, seed: int) -> nn.Module:
     """The network that a function makes for these inputs, with random weights of the seed."""
     with random_states_kept():
-        torch.manual_seed(seed)
+        seed_everything(seed)
         try:
             network = factory(inputs)
         except InputError:

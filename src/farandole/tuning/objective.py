@@ -176,7 +176,8 @@ class Training:
     def check_names(self, names: Sequence[str]) -> None:
         """Raise for an argument that neither `train` nor the network has."""
         # A network that the space has may take any argument.
-        own = None if NETWORK in names else network_arguments(self.network)
+        chooses = NETWORK in [self.names.get(name, name) for name in names]
+        own = None if chooses else network_arguments(self.network)
         for name in names:
             _refuse(self.names.get(name, name))
             if self.names.get(name, name) in TRAIN_OPTIONS or own is None or name in own:
