@@ -83,9 +83,6 @@ class StartHook:
     started: Any = None
     """Ray's handle of the cluster that was started last; a process has one at a time."""
 
-    def __init__(self, is_global: bool) -> None:
-        self.is_global = is_global
-
     def get_default_temp_root_dir(self) -> str:
         """A short path: sockets are there, whose names may have 107 bytes."""
         return os.environ.get("RAY_TMPDIR", "/tmp")
@@ -105,7 +102,12 @@ class StartHook:
         return {name: os.environ[name] for name in (*_OF_NODES, "PATH")}
 
 
-_OF_NODES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_USAGE_STATS_ENABLED")
+_OF_NODES = (
+    "RAY_AUTH_MODE",
+    "RAY_AUTH_TOKEN",
+    "RAY_USAGE_STATS_ENABLED",
+    "AUTOSCALER_HEARTBEAT_TIMEOUT_S",
+)
 _VARIABLES = (*_OF_NODES, "PATH", "RAY_ADDRESS", "RAY_ON_SPARK_START_HOOK")
 
 
@@ -223,6 +225,8 @@ def _environment(path: str) -> Iterator[None]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": before["RAY_USAGE_STATS_ENABLED"] or "0",
+        # A node that needs longer to start is ended and replaced, for ever on a busy machine.
+        "AUTOSCALER_HEARTBEAT_TIMEOUT_S": before["AUTOSCALER_HEARTBEAT_TIMEOUT_S"] or "120",
         "RAY_ON_SPARK_START_HOOK": f"{StartHook.__module__}.{StartHook.__qualname__}",
         "PATH": path,
     }
