@@ -133,12 +133,13 @@ def choose_columns(
 def _frame_to_feed(data: Any, engine: Engine, label: str) -> Any:
     """The Spark DataFrame whose rows the engine feeds to workers; None: they read them themselves.
 
-    A table goes to Spark's workers as a DataFrame; a DataFrame comes to local ones as a table.
+    A table goes to Spark's workers as a DataFrame; a DataFrame comes to local ones as a table, and
+    to Ray's straight from Spark's tasks.
     """
+    if _spark.is_dataframe(data) and engine.name in ("spark", "ray"):
+        return data
     if engine.name != "spark" or isinstance(data, str | os.PathLike):
         return None
-    if _spark.is_dataframe(data):
-        return data
     table = local_source(data, shuffle=True, label=label)
     assert isinstance(table, TableSource)
     return _spark.require_session().createDataFrame(table.table)

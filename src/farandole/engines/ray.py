@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from farandole import _spark
 from farandole.arguments import check_seconds
 from farandole.engines.base import DEFAULT_HEARTBEAT, MessageHandler, Task
 from farandole.engines.collector import Collector, Reports
@@ -16,6 +17,7 @@ from farandole.engines.ray_actor import ActorSpec
 from farandole.engines.ray_cluster import WorkerResources, connect, slots
 from farandole.engines.ray_gang import ActorGang
 from farandole.engines.serialization import PickledTask
+from farandole.engines.spark_rows import RowsJob, RowTargets
 from farandole.errors import InputError
 from farandole.world import LONGEST_WAIT
 
@@ -72,8 +74,10 @@ class RayEngine:
         join_timeout: float = LONGEST_WAIT,
         on_message: MessageHandler,
     ) -> list[Any]:
-        """Start the actors, wait for all results, leave nothing behind."""
-        assert rows is None, "workers on Ray read their own rows"
+        """Start the actors, wait for all results, leave nothing behind.
+
+        `rows` is a Spark DataFrame with one partition a worker, which Spark's tasks send there.
+        """
         pickled = PickledTask(task)
         ray = connect(self._address)  # before Ctrl-C is counted: it may take seconds
         resources = WorkerResources.of(ray, task.device, task.cpus, self._resources)
@@ -104,9 +108,16 @@ class RayEngine:
                     threads=resources.cpus,
                 )
 
+            ports = None
+            if rows is not None:
+                ports = gang.open_row_ports(_spark.is_local(rows.sparkSession))
             workers = gang.run(spec_of)
             collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
-            return collector.results(stoppable=task.stoppable)
+            if ports is None:
+                return collector.results(stoppable=task.stoppable)
+            job = RowsJob(rows, RowTargets(ports, endpoint.address.credentials))
+            stack.enter_context(job)
+            return collector.results(stoppable=task.stoppable, each_time=job.check)
 
     def settled_slots(self, wanted: int, cpus: int | None = None) -> int:
         """How many workers of so many cores the nodes have room for, were they free."""

@@ -6,8 +6,11 @@ import faulthandler
 import importlib
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
 
 from farandole.engines.addresses import addresses_of, network_stack, own_address
 from farandole.engines.authenticated_listener import StrangerHandler, listen
@@ -66,6 +69,7 @@ class WorkerActor:
 
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
+        self._row_listener: socket.socket | None = None
 
     def place(self, driver: str) -> Place:
         """Where this actor is; loads what a worker needs, which may take seconds."""
@@ -81,6 +85,11 @@ class WorkerActor:
         """Open the port of the store; only rank 0 is asked to."""
         self._listener = listen(address)
         return int(self._listener.getsockname()[1])
+
+    def listen_for_rows(self, address: str) -> int:
+        """Open the port to which Spark's tasks send this worker's rows."""
+        self._row_listener = listen(address)
+        return int(self._row_listener.getsockname()[1])
 
     def run(self, spec: ActorSpec, gpus: Sequence[str]) -> Failure | None:
         """Do the task; gives a failure that the driver hasn't heard of over the link."""
@@ -116,9 +125,21 @@ class WorkerActor:
         )
         task = LinkedTask(link, f"{spec.driver.host}:{spec.driver.port}", _REACH_DRIVER)
         try:
-            return WorkerResult(run_task(task, iter(()), context))
+            return WorkerResult(run_task(task, self._rows(spec, link), context))
         except WorkerFailure as error:
             return error.failure
+
+
+    def _rows(self, spec: ActorSpec, link: DriverLink) -> Iterator[pa.RecordBatch]:
+        """What Spark's tasks send to this worker, if anything."""
+        if self._row_listener is None:
+            return iter(())
+        from farandole.engines.spark_rows import ReceivedRows
+        from farandole.engines.worker import tell_notice
+
+        on_stranger = partial(tell_notice, link)
+        credentials = spec.driver.credentials
+        return ReceivedRows(spec.rank, self._row_listener, credentials, on_stranger).batches()
 
 
 class KnownRendezvous:

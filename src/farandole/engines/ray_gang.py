@@ -76,6 +76,16 @@ class ActorGang:
         ref = self._actors[0].listen.remote(self.addresses[0])
         return int(self._answers([ref])[0])
 
+    def open_row_ports(self, local: bool) -> tuple[tuple[str, int], ...]:
+        """Let every worker listen for rows; `local`: those who send them are on this machine."""
+        here = local and self.driver_host == LOOPBACK
+        hosts = [LOOPBACK if here else place.address for place in self.places]
+        calls = [
+            actor.listen_for_rows.remote(host)
+            for actor, host in zip(self._actors, hosts, strict=True)
+        ]
+        return tuple(zip(hosts, self._answers(calls), strict=True))
+
     def run(self, spec_of: Any) -> list[RunningActor]:
         """Let every worker begin; `spec_of` gives a rank's `ActorSpec`."""
         started = []

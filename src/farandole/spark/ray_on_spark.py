@@ -263,19 +263,26 @@ def _quiet() -> Iterator[None]:
 
 
 def _start(options: Mapping[str, Any]) -> str:
-    """The address of the cluster."""
-    StartHook.started = None
-    try:
-        address, _ = import_module("ray.util.spark").setup_ray_cluster(**options)
-    except Exception as error:
-        if StartHook.started is not None:
-            _wait_for_end(StartHook.started)
-        cause = error.__cause__ or error
-        raise LaunchError(
-            f"Ray could not start on Spark: {str(cause).strip().splitlines()[0]} "
-            "(RAY_ON_SPARK_JOB_SERVER_VERBOSE=1 in the environment shows more.)"
-        ) from error
-    return str(address)
+    """The address of the cluster.
+
+    Ray gives its processes half a minute, which a busy machine may need for the first of them: what
+    fails is tried once more.
+    """
+    for is_last in (False, True):
+        StartHook.started = None
+        try:
+            address, _ = import_module("ray.util.spark").setup_ray_cluster(**options)
+            return str(address)
+        except Exception as error:
+            if StartHook.started is not None:
+                _wait_for_end(StartHook.started)
+            if is_last or not isinstance(error, RuntimeError):
+                why = str(error.__cause__ or error).strip().partition("\n")[0]
+                raise LaunchError(
+                    f"Ray could not start on Spark: {why} (RAY_ON_SPARK_JOB_SERVER_VERBOSE=1 in "
+                    "the environment shows more.)"
+                ) from error
+    raise AssertionError("the last time returns or raises")
 
 
 def _check_nodes(ray: Any, workers: int) -> None:
