@@ -1,4 +1,4 @@
-"""Ray inside of a Spark application: rows are prepared in Spark, a network is trained and tuned on Ray.
+"""Ray inside of a Spark application: rows from Spark, training and tuning on Ray.
 
 Ray's nodes run in slots of Spark's executors. Rows go straight from Spark's tasks to the workers
 that train. At the end of the block Ray is gone, and Spark has its slots back.

@@ -129,7 +129,6 @@ class WorkerActor:
         except WorkerFailure as error:
             return error.failure
 
-
     def _rows(self, spec: ActorSpec, link: DriverLink) -> Iterator[pa.RecordBatch]:
         """What Spark's tasks send to this worker, if anything."""
         if self._row_listener is None:

@@ -1,7 +1,6 @@
 """Rows of a Spark DataFrame for workers that aren't Spark's: each partition goes to its worker.
 
-    task of partition N → worker N    its number and attempt
-    worker N → the task               GO, or TAKEN: rows have come from an attempt before
+    worker N → task of partition N    GO, or TAKEN: rows have come from an attempt before
     task → worker                     batches, and an empty message at the end
 
 Rows go straight from Spark's Python worker to the one that trains, over a connection that asks for
@@ -15,7 +14,7 @@ import queue
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,7 @@ from farandole.engines.authenticated_listener import AuthenticatedListener, Stra
 from farandole.engines.channel import Channel, connect
 from farandole.engines.encryption import Credentials
 from farandole.engines.spark_errors import translated
-from farandole.errors import InputError, PeerLost
+from farandole.errors import InputError, LaunchError, PeerLost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,7 +38,7 @@ _MOST_BYTES = 4 << 30
 _GO, _TAKEN = b"go", b"taken"
 _CONNECT_SECONDS = 60.0
 _REASON_SECONDS = 60.0
-"""How long Spark may take to say why rows have stopped coming, or a worker to say why it is gone."""
+"""How long Spark may take to say why rows stopped coming, or a worker to say why it is gone."""
 _CANCEL_SECONDS = 10.0
 _GONE = "no longer takes rows"
 
@@ -148,6 +147,11 @@ class RowsJob:
         self._thread = _spark.thread(self._session, self._run)
 
     def __enter__(self) -> RowsJob:
+        if str(self._session.conf.get("spark.speculation", "false")).lower() == "true":
+            raise LaunchError(
+                "Spark runs copies of slow tasks here (spark.speculation=true), and a worker takes "
+                "its rows once. Start the session with spark.speculation=false."
+            )
         _spark.set_up_python(self._session)
         self._thread.start()
         return self

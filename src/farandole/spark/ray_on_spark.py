@@ -143,9 +143,9 @@ def _check(
     _spark.check_running(session)
     if _spark.is_connect(session):
         raise InputError(
-            "Ray on Spark needs a classic session: it starts its nodes with the sparkContext, which "
-            "Spark Connect doesn't have. Run this on the cluster itself, or use a Ray that runs "
-            "beside Spark: RayEngine(address=…)."
+            "Ray on Spark needs a classic session: it starts its nodes with the sparkContext, "
+            "which Spark Connect doesn't have. Run this on the cluster itself, or use a Ray that "
+            "runs beside Spark: RayEngine(address=…)."
         )
     own = _spark.task_cpus(session)
     if cpus is not None:
