@@ -14,7 +14,7 @@ from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.ray_actor import ActorSpec
 from farandole.engines.ray_cluster import WorkerResources, connect, slots
-from farandole.engines.ray_gang import ActorGang
+from farandole.engines.ray_gang import ActorGang, check_free_core
 from farandole.engines.serialization import PickledTask
 from farandole.errors import InputError
 from farandole.world import LONGEST_WAIT
@@ -72,8 +72,10 @@ class RayEngine:
         join_timeout: float = LONGEST_WAIT,
         on_message: MessageHandler,
     ) -> list[Any]:
-        """Start the actors, wait for all results, leave nothing behind."""
-        assert rows is None, "workers on Ray read their own rows"
+        """Start the actors, wait for all results, leave nothing behind.
+
+        `rows` says what each worker reads, and which of it belongs to others.
+        """
         pickled = PickledTask(task)
         ray = connect(self._address)  # before Ctrl-C is counted: it may take seconds
         resources = WorkerResources.of(ray, task.device, task.cpus, self._resources)
@@ -90,13 +92,18 @@ class RayEngine:
                 DriverEndpoint(host, reports, encrypt=task.encrypt, task=pickled.pickled)
             )
             monitor = stack.enter_context(HeartbeatMonitor(host, heartbeat))
-            addresses, store_port = gang.addresses, gang.open_port()
+            addresses, store_port = gang.addresses, gang.open_store_port()
+            row_ports: tuple[int, ...] = ()
+            if rows is not None and rows.is_routed:
+                check_free_core(ray, num_workers, resources, interrupts)
+                row_ports = gang.open_row_ports() if num_workers > 1 else row_ports
 
             def spec_of(rank: int) -> ActorSpec:
                 return ActorSpec(
                     rank=rank,
                     addresses=addresses,
                     store_port=store_port,
+                    row_ports=row_ports,
                     driver=endpoint.address,
                     heartbeat=monitor.address,
                     timeout=timeout,
@@ -104,9 +111,19 @@ class RayEngine:
                     threads=resources.cpus,
                 )
 
-            workers = gang.run(spec_of)
+            workers = gang.run(spec_of, rows, monitor)
             collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
             return collector.results(stoppable=task.stoppable)
+
+    def connect(self) -> None:
+        """Connect to Ray, or start it; nothing if that was done before."""
+        connect(self._address)
+
+    def is_on_this_machine(self) -> bool:
+        """Whether all nodes are, so that workers see its files."""
+        ray = connect(self._address)
+        own = ray.util.get_node_ip_address()
+        return all(node["NodeManagerAddress"] == own for node in ray.nodes() if node["Alive"])
 
     def settled_slots(self, wanted: int, cpus: int | None = None) -> int:
         """How many workers of so many cores the nodes have room for, were they free."""

@@ -70,9 +70,7 @@ class RowExchange:
             on_stranger=on_stranger,
         )
 
-    def batches(
-        self, read: Iterator[pa.RecordBatch], route: Router
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, read: Iterator[pa.RecordBatch], route: Router) -> Iterator[pa.RecordBatch]:
         """What belongs to this worker, of what all of them read; ends when all have sent theirs."""
         threading.Thread(target=self._send_all, args=(read, route), daemon=True).start()
         waiting = len(self._addresses)
