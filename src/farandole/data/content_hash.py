@@ -125,14 +125,14 @@ def _bits(column: pa.Array) -> tuple[Array, bool]:
     return (bits if is_long else bits & np.uint64(0xFFFFFFFF)), is_long
 
 
-def _rotated(values: Array, bits: int) -> Array:
-    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+def _rotated(values: Any, bits: int) -> Array:
+    return np.asarray((values << np.uint64(bits)) | (values >> np.uint64(64 - bits)))
 
 
 def _mixed(keys: Array) -> Array:
     keys = (keys ^ (keys >> np.uint64(33))) * _P2
     keys = (keys ^ (keys >> np.uint64(29))) * _P3
-    return keys ^ (keys >> np.uint64(32))
+    return np.asarray(keys ^ (keys >> np.uint64(32)))
 
 
 def _hash_int(bits: Array, seeds: Array) -> Array:
@@ -180,13 +180,12 @@ def _hash_stripes(texts: Array, seeds: Array) -> Array:
     for number, word in enumerate(_numbers(texts, "<u8")):
         lane = number % 4
         lanes[lane] = _rotated(lanes[lane] + word * _P2, 31) * _P1
-    keys = sum(
-        (_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)),
-        start=np.zeros_like(seeds),
-    )
+    keys = np.zeros_like(seeds)
+    for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
+        keys += _rotated(lane, bits)
     for lane in lanes:
         keys = (keys ^ (_rotated(lane * _P2, 31) * _P1)) * _P1 + _P4
-    return np.asarray(keys)
+    return keys
 
 
 def _numbers(texts: Array, kind: str) -> list[Array]:

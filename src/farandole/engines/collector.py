@@ -39,6 +39,9 @@ class Ending:
 class WatchedWorker(Protocol):
     """A worker, as the driver sees it from outside."""
 
+    place: str
+    """Where it is, for who looks for it; empty where that is plain."""
+
     def ending(self) -> Ending | None:
         """How it has ended; None while it runs."""
         ...
@@ -134,7 +137,7 @@ class Collector:
         self._deadline = min(self._deadline or deadline, deadline)
 
     def _lose(self, rank: int, why: str) -> None:
-        self._lost = self._lost or WorkerLost(rank, why)
+        self._lost = self._lost or WorkerLost(rank, located(why, self._workers[rank].place))
         self._give_up_in(0.0)
 
     def _handle_interrupts(self, stoppable: bool) -> None:
@@ -179,3 +182,17 @@ class Collector:
                 self._lose(lost.rank, lost.summary)
                 return
             time.sleep(0.02)
+
+
+def located(why: str, place: str) -> str:
+    """What happened to a worker, and where.
+
+    >>> located("its process was killed (SIGKILL)", "pid 7 on node a")
+    'its process (pid 7 on node a) was killed (SIGKILL)'
+    """
+    if not place:
+        return why
+    if "its process" in why:
+        return why.replace("its process", f"its process ({place})", 1)
+    first, line, rest = why.partition("\n")
+    return f"{first} ({place}){line}{rest}"

@@ -114,6 +114,8 @@ class LocalEngine:
 class _Watched:
     """A process, as the collector of results sees it."""
 
+    place = ""
+
     def __init__(self, rank: int, process: WorkerProcess, monitor: HeartbeatMonitor) -> None:
         self._rank = rank
         self._process = process

@@ -15,7 +15,7 @@ from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.ray_actor import ActorSpec
 from farandole.engines.ray_cluster import WorkerResources, connect, slots
-from farandole.engines.ray_gang import ActorGang
+from farandole.engines.ray_gang import ActorGang, check_free_core
 from farandole.engines.serialization import PickledTask
 from farandole.engines.spark_rows import RowsJob, RowTargets
 from farandole.errors import InputError
@@ -76,8 +76,10 @@ class RayEngine:
     ) -> list[Any]:
         """Start the actors, wait for all results, leave nothing behind.
 
-        `rows` is a Spark DataFrame with one partition a worker, which Spark's tasks send there.
+        `rows` says what each worker reads, and which of it belongs to others; or it is a Spark
+        DataFrame with one partition a worker, which Spark's tasks send there.
         """
+        frame, rows = (rows, None) if _spark.is_dataframe(rows) else (None, rows)
         pickled = PickledTask(task)
         ray = connect(self._address)  # before Ctrl-C is counted: it may take seconds
         resources = WorkerResources.of(ray, task.device, task.cpus, self._resources)
@@ -94,13 +96,23 @@ class RayEngine:
                 DriverEndpoint(host, reports, encrypt=task.encrypt, task=pickled.pickled)
             )
             monitor = stack.enter_context(HeartbeatMonitor(host, heartbeat))
-            addresses, store_port = gang.addresses, gang.open_port()
+            addresses, store_port = gang.addresses, gang.open_store_port()
+            row_ports: tuple[int, ...] = ()
+            if rows is not None and rows.is_routed:
+                check_free_core(ray, num_workers, resources, interrupts)
+                row_ports = gang.open_row_ports(addresses) if num_workers > 1 else row_ports
+            job: RowsJob | None = None
+            if frame is not None:
+                hosts = gang.hosts_for_rows(local=_spark.is_local(frame.sparkSession))
+                targets = tuple(zip(hosts, gang.open_row_ports(hosts), strict=True))
+                job = RowsJob(frame, RowTargets(targets, endpoint.address.credentials))
 
             def spec_of(rank: int) -> ActorSpec:
                 return ActorSpec(
                     rank=rank,
                     addresses=addresses,
                     store_port=store_port,
+                    row_ports=row_ports,
                     driver=endpoint.address,
                     heartbeat=monitor.address,
                     timeout=timeout,
@@ -108,16 +120,22 @@ class RayEngine:
                     threads=resources.cpus,
                 )
 
-            ports = None
-            if rows is not None:
-                ports = gang.open_row_ports(_spark.is_local(rows.sparkSession))
-            workers = gang.run(spec_of)
+            workers = gang.run(spec_of, rows, monitor)
             collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
-            if ports is None:
+            if job is None:
                 return collector.results(stoppable=task.stoppable)
-            job = RowsJob(rows, RowTargets(ports, endpoint.address.credentials))
             stack.enter_context(job)
             return collector.results(stoppable=task.stoppable, each_time=job.check)
+
+    def connect(self) -> None:
+        """Connect to Ray, or start it; nothing if that was done before."""
+        connect(self._address)
+
+    def is_on_this_machine(self) -> bool:
+        """Whether all nodes are, so that workers see its files."""
+        ray = connect(self._address)
+        own = ray.util.get_node_ip_address()
+        return all(node["NodeManagerAddress"] == own for node in ray.nodes() if node["Alive"])
 
     def settled_slots(self, wanted: int, cpus: int | None = None) -> int:
         """How many workers of so many cores the nodes have room for, were they free."""

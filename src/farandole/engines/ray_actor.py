@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,6 +20,7 @@ from farandole.engines.encryption import Credentials
 from farandole.engines.failure import Failure
 from farandole.engines.heartbeat import Heartbeat, HeartbeatAddress
 from farandole.engines.rendezvous import open_store
+from farandole.engines.row_exchange import RowExchange
 from farandole.engines.serialization import LinkedTask, WorkerResult
 from farandole.engines.store import AuthenticatedStore
 from farandole.world import LONGEST_WAIT
@@ -52,6 +54,8 @@ class ActorSpec:
     addresses: tuple[str, ...]
     """Of all ranks."""
     store_port: int
+    row_ports: tuple[int, ...]
+    """Where each rank takes rows of others; none, if none are exchanged."""
     driver: Address
     heartbeat: HeartbeatAddress
     timeout: float
@@ -68,8 +72,8 @@ class WorkerActor:
     """One worker: the engine makes an actor of it, asks where it is, and runs it once."""
 
     def __init__(self) -> None:
-        self._listener: socket.socket | None = None
-        self._row_listener: socket.socket | None = None
+        self._store: socket.socket | None = None
+        self._rows: socket.socket | None = None
 
     def place(self, driver: str) -> Place:
         """Where this actor is; loads what a worker needs, which may take seconds."""
@@ -81,39 +85,42 @@ class WorkerActor:
         address = own_address(ray.util.get_node_ip_address(), driver)
         return Place(network_stack(), address, context.get_node_id(), os.getpid(), gpus)
 
-    def listen(self, address: str) -> int:
-        """Open the port of the store; only rank 0 is asked to."""
-        self._listener = listen(address)
-        return int(self._listener.getsockname()[1])
+    def open_store_port(self, address: str) -> int:
+        """Listen for the others; only rank 0 is asked to."""
+        self._store = listen(address)
+        return int(self._store.getsockname()[1])
 
-    def listen_for_rows(self, address: str) -> int:
-        """Open the port to which Spark's tasks send this worker's rows."""
-        self._row_listener = listen(address)
-        return int(self._row_listener.getsockname()[1])
+    def open_row_port(self, address: str) -> int:
+        """Listen for rows that others have read, or that Spark's tasks send."""
+        self._rows = listen(address)
+        return int(self._rows.getsockname()[1])
 
-    def run(self, spec: ActorSpec, gpus: Sequence[str]) -> Failure | None:
-        """Do the task; gives a failure that the driver hasn't heard of over the link."""
+    def run(self, spec: ActorSpec, gpus: Sequence[str], rows: Any) -> Failure | None:
+        """Do the task; gives a failure that the driver hasn't heard of over the link.
+
+        `rows` is None, or says what this worker reads and whose it is.
+        """
         import torch
 
         faulthandler.disable()  # Ray's: the heartbeat's own tells the driver where a crash was
         torch.set_num_threads(spec.threads)
         link = DriverLink(spec.rank, spec.driver, timeout=spec.join_timeout)
         with Heartbeat(spec.rank, spec.heartbeat, ends_with_driver=True):
-            message = self._message(spec, gpus, link)
+            message = self._message(spec, gpus, rows, link)
             link.tell(message)
             is_known = link.is_received(LONGEST_WAIT)
             link.close()
         return message if isinstance(message, Failure) and not is_known else None
 
     def _message(
-        self, spec: ActorSpec, gpus: Sequence[str], link: DriverLink
+        self, spec: ActorSpec, gpus: Sequence[str], rows: Any, link: DriverLink
     ) -> WorkerResult | Failure:
         from farandole.engines.worker import WorkerContext, WorkerFailure, run_task
 
         context = WorkerContext(
             rank=spec.rank,
             size=spec.size,
-            rendezvous=KnownRendezvous(spec, self._listener),
+            rendezvous=KnownRendezvous(spec, self._store),
             link=link,
             timeout=spec.timeout,
             join_timeout=spec.join_timeout,
@@ -125,20 +132,30 @@ class WorkerActor:
         )
         task = LinkedTask(link, f"{spec.driver.host}:{spec.driver.port}", _REACH_DRIVER)
         try:
-            return WorkerResult(run_task(task, self._rows(spec, link), context))
+            return WorkerResult(run_task(task, self._batches(spec, rows), context))
         except WorkerFailure as error:
             return error.failure
 
-    def _rows(self, spec: ActorSpec, link: DriverLink) -> Iterator[pa.RecordBatch]:
-        """What Spark's tasks send to this worker, if anything."""
-        if self._row_listener is None:
-            return iter(())
-        from farandole.engines.spark_rows import ReceivedRows
-        from farandole.engines.worker import tell_notice
+    def _batches(self, spec: ActorSpec, rows: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of this worker; nothing is read before the first is asked for."""
+        if rows is None:
+            if self._rows is not None:
+                from farandole.engines.spark_rows import ReceivedRows
 
-        on_stranger = partial(tell_notice, link)
-        credentials = spec.driver.credentials
-        return ReceivedRows(spec.rank, self._row_listener, credentials, on_stranger).batches()
+                credentials = spec.driver.credentials
+                yield from ReceivedRows(spec.rank, self._rows, credentials, print).batches()
+            return
+        read, route = rows.batches(spec.rank, spec.size), partial(rows.route, spec.size)
+        if not rows.is_routed:
+            yield from read
+        elif self._rows is None:
+            for batch in read:
+                yield from route(batch)
+        else:
+            places = list(zip(spec.addresses, spec.row_ports, strict=True))
+            credentials = spec.driver.credentials
+            exchange = RowExchange(spec.rank, places, self._rows, credentials, print)
+            yield from exchange.batches(read, route)
 
 
 class KnownRendezvous:

@@ -11,8 +11,8 @@ _DETAIL = re.compile(r"Worker exit detail: (.+)", re.S)
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
-def describe_loss(error: BaseException) -> str:
-    """How a worker was lost, from the error that `ray.get` raised.
+def describe_loss(error: BaseException, seen: str = "") -> str:
+    """How a worker was lost, from the error that `ray.get` raised, and what else was `seen` of it.
 
     >>> describe_loss(RuntimeError("The actor died because its node has died. Node Id: 77aa"))
     'its node died (Node Id: 77aa)'
@@ -25,6 +25,8 @@ def describe_loss(error: BaseException) -> str:
         return "Ray killed its process, since its node was running low on memory"
     if "ray.kill" in text:
         return "its actor was ended by ray.kill()"
+    if seen:
+        return seen
     detail = _DETAIL.search(text)
     said = " ".join((detail[1] if detail else text).split())
     return f"its process died. Ray says: {said.partition('. ')[0][:300].rstrip('.')}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from farandole.engines.addresses import network_stack
 from farandole.engines.collector import Ending
+from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.ray_actor import ActorSpec, Place, WorkerActor, reachable_addresses
 from farandole.engines.ray_cluster import WorkerResources, slots
@@ -18,6 +19,9 @@ from farandole.errors import LaunchError, NotEnoughSlots
 
 _POLL_SECONDS = 0.2
 _END_SECONDS = 5.0
+_SEEN_SECONDS = 0.5
+_FREE_SECONDS = 10.0
+"""How long Ray may take to say that other work has ended, and its cores are free."""
 
 
 class ActorGang:
@@ -71,27 +75,28 @@ class ActorGang:
         here = {network_stack(), *(place.stack for place in self.places)}
         return LOOPBACK if len(here) == 1 else str(self._ray.util.get_node_ip_address())
 
-    def open_port(self) -> int:
+    def open_store_port(self) -> int:
         """Let rank 0 listen; gives the port of its store."""
-        ref = self._actors[0].listen.remote(self.addresses[0])
-        return int(self._answers([ref])[0])
+        call = self._actors[0].open_store_port.remote(self.addresses[0])
+        return int(self._answers([call])[0])
 
-    def open_row_ports(self, local: bool) -> tuple[tuple[str, int], ...]:
-        """Let every worker listen for rows; `local`: those who send them are on this machine."""
+    def hosts_for_rows(self, *, local: bool) -> tuple[str, ...]:
+        """Where each worker listens for Spark's tasks; `local`: they run on this machine."""
         here = local and self.driver_host == LOOPBACK
-        hosts = [LOOPBACK if here else place.address for place in self.places]
-        calls = [
-            actor.listen_for_rows.remote(host)
-            for actor, host in zip(self._actors, hosts, strict=True)
-        ]
-        return tuple(zip(hosts, self._answers(calls), strict=True))
+        return tuple(LOOPBACK if here else place.address for place in self.places)
 
-    def run(self, spec_of: Any) -> list[RunningActor]:
+    def open_row_ports(self, hosts: Sequence[str]) -> tuple[int, ...]:
+        """Let every worker listen for its rows."""
+        pairs = zip(self._actors, hosts, strict=True)
+        return tuple(self._answers([actor.open_row_port.remote(host) for actor, host in pairs]))
+
+    def run(self, spec_of: Any, rows: Any, monitor: HeartbeatMonitor) -> list[RunningActor]:
         """Let every worker begin; `spec_of` gives a rank's `ActorSpec`."""
         started = []
         for rank, (actor, place) in enumerate(zip(self._actors, self.places, strict=True)):
             spec: ActorSpec = spec_of(rank)
-            started.append(RunningActor(self._ray, actor.run.remote(spec, place.gpus), place))
+            call = actor.run.remote(spec, place.gpus, rows)
+            started.append(RunningActor(self._ray, rank, call, place, monitor))
         return started
 
     def _reserve(self) -> None:
@@ -173,10 +178,14 @@ class ActorGang:
 class RunningActor:
     """A worker's call, as the collector of results sees it."""
 
-    def __init__(self, ray: Any, call: Any, place: Place) -> None:
+    def __init__(
+        self, ray: Any, rank: int, call: Any, place: Place, monitor: HeartbeatMonitor
+    ) -> None:
         self._ray = ray
+        self._rank = rank
         self._call = call
-        self._place = place
+        self._monitor = monitor
+        self.place = str(place)
 
     def ending(self) -> Ending | None:
         """What Ray says of it; None while it runs."""
@@ -186,7 +195,30 @@ class RunningActor:
         try:
             failure = self._ray.get(self._call)
         except Exception as error:
-            return Ending(False, f"{describe_loss(error)} ({self._place})")
-        return Ending(
-            failure is None, f"its call has ended without a result ({self._place})", failure
-        )
+            return Ending(False, describe_loss(error, self._seen()))
+        return Ending(failure is None, "its call has ended without a result", failure)
+
+    def _seen(self) -> str:
+        """What the process beside the worker saw of its end: more than Ray knows."""
+        lost = self._monitor.wait_for_loss(_SEEN_SECONDS)
+        return lost.summary if lost is not None and lost.rank == self._rank else ""
+
+
+def check_free_core(
+    ray: Any, size: int, resources: WorkerResources, interrupts: Interrupts
+) -> None:
+    """Raise if the workers leave Ray no core to compute a data set with: it would wait for ever."""
+    deadline = time.monotonic() + _FREE_SECONDS
+    while ray.available_resources().get("CPU", 0) < 1:
+        if interrupts.count:
+            raise interrupts.error()
+        if time.monotonic() > deadline:
+            total = ray.cluster_resources().get("CPU", 0)
+            raise NotEnoughSlots(
+                size,
+                max(0, int((total - 1) // resources.cpus)),
+                f"{size} workers with {resources} each leave none of the cluster's {total:g} CPUs "
+                "free, and Ray computes a ray.data.Dataset with at least one. Use fewer workers, "
+                "or more nodes; workers read Parquet files themselves.",
+            )
+        time.sleep(_POLL_SECONDS)

@@ -36,7 +36,8 @@ _PURPOSE = b"rows of Spark"
 _MOST_BYTES = 4 << 30
 """Of a message: one batch."""
 _GO, _TAKEN = b"go", b"taken"
-_CONNECT_SECONDS = 60.0
+_CONNECT_SECONDS = 300.0
+"""How long a worker may take from its start to the moment when it wants rows."""
 _REASON_SECONDS = 60.0
 """How long Spark may take to say why rows stopped coming, or a worker to say why it is gone."""
 _CANCEL_SECONDS = 10.0

@@ -74,7 +74,7 @@ def _load_and_work(
 ) -> Pickled:
     task = pickled.load()
     rank, rendezvous = context.rank, context.rendezvous
-    on_stranger = partial(tell_notice, context.link)
+    on_stranger = partial(_tell_notice, context.link)
     open_store = partial(rendezvous.open_store, context.credentials, on_stranger)
     # A GPU that isn't there is told before rows are read.
     choose_device(task.device, context.gpus, cluster=context.cluster)
@@ -124,7 +124,7 @@ def _device(
     store.set(f"device/{context.rank}", told)
     notice = idle_gpus(asked, device) if here[0] == context.rank else None
     if notice is not None:
-        tell_notice(context.link, notice)
+        _tell_notice(context.link, notice)
     return device
 
 
@@ -135,6 +135,5 @@ def _check_devices(store: AuthenticatedStore, device: str, here: Sequence[int]) 
         check_own_device({rank: each.decode() for rank, each in zip(here, found, strict=True)})
 
 
-def tell_notice(link: Link, text: str) -> None:
-    """Have a sentence shown on the driver."""
+def _tell_notice(link: Link, text: str) -> None:
     link.tell(Output("stderr", f"farandole: {text}"))
