@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ BARS = {
     "one_network_everywhere": {"accuracy": (0.9, 1.0), "agreement": (0.9, 1.0)},
 }
 # Those that have a test of their own below.
-TESTED = {"cartpole"}
+TESTED = {"cartpole", "ray_on_spark", "ray_serve"}
 # They start processes of their own, or fetch over 100 MB, which other tests do as well, on smaller
 # data: it is enough that they compile.
 NOT_RUN = {
@@ -100,3 +102,18 @@ def test_the_pole_on_every_engine_with_any_number_of_workers(
     for other in found[1:]:
         assert other["curve"] == found[0]["curve"]
         assert other["policy"].tolist() == found[0]["policy"].tolist()
+
+
+@pytest.mark.integration
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "needs"), [("ray_on_spark", "ray"), ("ray_serve", "ray.serve")])
+def test_an_example_that_starts_its_own_ray(name: str, needs: str, tmp_path: Path) -> None:
+    pytest.importorskip(needs, exc_type=ImportError)
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=560)
+    assert done.returncode == 0, done.stderr
+    accuracy = re.search(r"ccuracy.*: (\d\.\d+)", done.stdout)
+    assert accuracy is not None
+    assert float(accuracy[1]) > 0.9
+    assert "equal our own: False" not in done.stdout

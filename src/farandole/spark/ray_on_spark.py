@@ -61,7 +61,9 @@ def ray_on_spark(
         "num_cpus_head_node": driver_cpus,
         "object_store_memory_head_node": max(object_store_memory, 80 << 20),
         "object_store_memory_worker_node": object_store_memory,
-        "head_node_options": {"include_dashboard": False},
+        # Each is a process more on every node, and `ray.init` below asks for no logs.
+        "head_node_options": {"include_dashboard": False, "include_log_monitor": "false"},
+        "worker_node_options": {"include_log_monitor": "false"},
     }
     if not _spark.is_local(session):  # Ray's own default is all cores of an executor's machine
         cpus = cpus_per_worker or _spark.task_cpus(session)
