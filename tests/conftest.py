@@ -112,7 +112,9 @@ class LaneScheduling(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "spark" if _uses_spark(ROOT / file) else file
+        if _uses_spark(ROOT / file):
+            return "spark"
+        return "ray" if _uses_ray(ROOT / file) else file
 
 
 @cache
@@ -120,6 +122,11 @@ def _uses_spark(file: Path) -> bool:
     text = file.read_text(encoding="utf-8")
     # Servers of Connect go to that lane too: two at a time would want the same port.
     return "spark: SparkSession" in text or "pytest.mark.connect" in text
+
+
+@cache
+def _uses_ray(file: Path) -> bool:
+    return "ray_cluster: " in file.read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(trylast=True)
@@ -183,6 +190,26 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Any]:
+    """Give the one Ray of the run, with three CPUs: started by the first test that asks.
+
+    With RAY_ADDRESS (and RAY_AUTH_TOKEN) it is one that runs already: a start takes half a minute
+    where other work is done.
+    """
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else a warning of what will change
+    import ray
+
+    from farandole.engines.ray_cluster import start_ray
+
+    if address := os.environ.get("RAY_ADDRESS"):
+        ray.init(address=address, log_to_driver=False, logging_level="error")
+    else:
+        start_ray(ray, num_cpus=3, object_store_memory=200 << 20)
+    yield ray
+    ray.shutdown()
 
 
 @pytest.fixture

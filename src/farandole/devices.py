@@ -1,4 +1,4 @@
-"""Which device a worker computes on: what was asked for, what Spark granted, what torch sees."""
+"""Which device a worker computes on: what was asked for, what was granted, what torch sees."""
 
 from __future__ import annotations
 
@@ -34,15 +34,21 @@ def visible_gpus() -> int:
 
 
 def choose_device(
-    asked: str, granted: Sequence[str] = (), local_rank: int = 0, local_size: int = 1
+    asked: str,
+    granted: Sequence[str] = (),
+    local_rank: int = 0,
+    local_size: int = 1,
+    *,
+    cluster: str = "Spark",
 ) -> str:
     """The device of one worker; raises where it can't have what was asked for.
 
     Args:
         asked: "auto", "cpu", "cuda" (a GPU of its own for each worker) or "cuda:N".
-        granted: The addresses of the GPUs that Spark gave this task: they are the ones to use.
+        granted: The addresses of the GPUs that the cluster gave this task: those are to be used.
         local_rank: Which of the workers of this host it is.
         local_size: How many of them there are.
+        cluster: Who granted them.
 
     >>> choose_device("cpu", granted=["5"])
     'cpu'
@@ -50,7 +56,7 @@ def choose_device(
     if asked == "cpu":
         return "cpu"
     if granted:
-        return _granted_device(asked, granted[0])
+        return _granted_device(asked, granted[0], cluster)
     found = visible_gpus()
     if asked == "auto":
         return f"cuda:{local_rank}" if found >= local_size else "cpu"
@@ -96,19 +102,19 @@ def check_own_device(devices: Mapping[int, str]) -> None:
 _ADVICE = 'Install a torch with CUDA on the workers, or set device="cpu".'
 
 
-def _granted_device(asked: str, address: str) -> str:
+def _granted_device(asked: str, address: str, cluster: str) -> str:
     found = visible_gpus()
     if asked.startswith("cuda:") and asked != f"cuda:{address}":
         raise LaunchError(
-            f"device={asked!r}, but Spark granted GPU {address} on {socket.gethostname()}: "
+            f"device={asked!r}, but {cluster} granted GPU {address} on {socket.gethostname()}: "
             'device="cuda" uses what was granted.'
         )
     if not found:
-        raise LaunchError(f"Spark granted GPU {address}, but {_sight(found)}. {_ADVICE}")
+        raise LaunchError(f"{cluster} granted GPU {address}, but {_sight(found)}. {_ADVICE}")
     if not address.isdigit() or int(address) >= found:
         raise LaunchError(
-            f"Spark granted GPU {address}, but {_sight(found)}, numbered from 0: let the discovery "
-            'script give those numbers (see CUDA_VISIBLE_DEVICES), or set device="cpu".'
+            f"{cluster} granted GPU {address}, but {_sight(found)}, numbered from 0: let the "
+            'discovery script give those numbers (see CUDA_VISIBLE_DEVICES), or set device="cpu".'
         )
     return f"cuda:{address}"
 

@@ -36,6 +36,7 @@ from farandole._spark.python_workers import (
     task_place,
 )
 from farandole._spark.sessions import (
+    activate,
     active_session,
     check_running,
     is_connect,
@@ -53,6 +54,7 @@ from farandole._spark.task_slots import (
 
 __all__ = [
     "TaskPlace",
+    "activate",
     "active_session",
     "add_tag",
     "arrow_schema",

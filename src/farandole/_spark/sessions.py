@@ -53,6 +53,11 @@ def _default_session() -> SparkSession | None:
     return ConnectSession.getActiveSession() or ConnectSession._get_default_session()  # type: ignore[return-value]
 
 
+def activate(session: SparkSession) -> None:
+    """Make a classic session the active one of this thread, as libraries of others expect it."""
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # type: ignore[attr-defined]
+
+
 def check_running(session: SparkSession) -> None:
     """Raise if the session has been stopped."""
     if is_stopped(session):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from farandole.api.checkpoints import with_newest_checkpoint
 from farandole.api.restarts import RestartPolicy, run_attempts
@@ -14,7 +15,7 @@ from farandole.api.training_data import TrainingData
 from farandole.arguments import check_flag, check_integer, check_seconds
 from farandole.data import VIRTUAL_SHARDS, placed_rows
 from farandole.devices import check_device
-from farandole.engines import SparkEngine, Task
+from farandole.engines import RayEngine, SparkEngine, Task
 from farandole.errors import InputError, NotEnoughSlots, WorkerLost
 from farandole.training import (
     PREEMPTED,
@@ -121,7 +122,8 @@ class Attempts:
         if self._begun is None:
             self._begun = now
         self.lost_seconds = now - self._begun
-        job, rows, engine = self._job, None, self._data.engine
+        job, engine = self._job, self._data.engine
+        rows: Any = None
         if self._data.frame is not None:
             shuffle, placement = job.recipe.shuffle, job.source.placement
             vectors, axes = self._data.vectors(job.columns), job.storage.axes
@@ -134,6 +136,8 @@ class Attempts:
                 vectors=[name for name in vectors if name not in axes],
                 floating=job.storage.floating,
             )
+        elif self._data.ray is not None:
+            rows = self._data.ray.rows(job.columns.names, self._workers)
         if (
             self._workers < self._limits.workers
             and isinstance(engine, SparkEngine)
@@ -177,7 +181,7 @@ class Attempts:
 
     def _available_workers(self, error: Exception) -> int:
         """How many workers there can be now; raises if those are too few."""
-        if not isinstance(self._data.engine, SparkEngine):
+        if not isinstance(self._data.engine, SparkEngine | RayEngine):
             return self._limits.workers
         available = min(self._data.engine.settled_slots(self._limits.workers), self._limits.workers)
         if available < self._limits.min_workers:

@@ -15,6 +15,7 @@ from farandole.engines import (
     DEFAULT_HEARTBEAT,
     Engine,
     Output,
+    RayEngine,
     SparkEngine,
     Task,
     resolve,
@@ -52,9 +53,9 @@ def run(
         fn: any function or lambda, also one that a notebook or `__main__` defines.
         args: its positional arguments, the same on every worker.
         kwargs: its keyword arguments.
-        num_workers: how many workers; by default as many as can run at once: Spark's slots, or the
-            cores of this machine.
-        engine: "local" (processes), "spark", or an engine object. By default Spark when
+        num_workers: how many workers; by default as many as can run at once: Spark's slots, the
+            places that Ray has, or the cores of this machine.
+        engine: "local" (processes), "spark", "ray", or an engine object. By default Spark when
             a session is active, else local.
         timeout: seconds that a worker waits for its peers in each collective.
         heartbeat: seconds after which a worker that is stopped, locked up or out of reach is given
@@ -98,7 +99,9 @@ def most_workers(engine: Engine) -> int:
     """
     if engine.name == "inline":
         return 1
-    return engine.settled_slots(1) if isinstance(engine, SparkEngine) else usable_cores()
+    if isinstance(engine, SparkEngine | RayEngine):
+        return engine.settled_slots(1)
+    return usable_cores()
 
 
 def print_output(rank: int, message: object) -> None:

@@ -91,7 +91,7 @@ def run_many(
             workers until the session ends, with no way to take it back; the same rows go once.
         folds: run each trial so many times, each with another part of the rows held out.
         num_workers: how many trials run at the same time.
-        engine: "local" (processes), "spark", or an engine object. By default Spark when
+        engine: "local" (processes), "spark", "ray", or an engine object. By default Spark when
             a session is active, else local.
         seed: for the folds, and for the random numbers of torch, Python and NumPy's global
             generator in each trial, whichever worker runs it.

@@ -21,6 +21,8 @@ from farandole.data import (
     KEY,
     ParquetSource,
     TableSource,
+    collected,
+    is_ray_data,
     local_source,
     narrow_vectors,
     read_table,
@@ -28,7 +30,8 @@ from farandole.data import (
     with_plain_columns,
     write_table,
 )
-from farandole.engines import Engine, SparkEngine, Task
+from farandole.engines import Engine, RayEngine, SparkEngine, Task
+from farandole.errors import InputError
 from farandole.world import World
 
 
@@ -58,6 +61,11 @@ def share_table(data: Any, engine: Engine, stack: ExitStack) -> SharedTable | No
         local = "://" not in source.path
         return SharedTable(os.path.abspath(source.path) if local else source.path, parquet=True)
     assert isinstance(source, TableSource)
+    if isinstance(engine, RayEngine) and not engine.is_on_this_machine():
+        raise InputError(
+            "On a Ray of several machines, a table can't be brought to workers that need all of "
+            "it. Write it as Parquet files where all of them can read, and give the path."
+        )
     if isinstance(engine, SparkEngine) and not _workers_see_local_files(engine.session):
         path = _write_named_by_content(source)
         _spark.distribute(engine.session, path)
@@ -66,7 +74,9 @@ def share_table(data: Any, engine: Engine, stack: ExitStack) -> SharedTable | No
 
 
 def as_local(data: Any, engine: Engine) -> Any:
-    """A Spark DataFrame as a table; all else as it is."""
+    """A Spark DataFrame, or what Ray has, as a table; all else as it is."""
+    if is_ray_data(data):
+        return collected(data)
     if not _spark.is_dataframe(data):
         return data
     vectors = narrow_vectors(data, _spark.arrow_schema(data), data.columns)

@@ -83,6 +83,7 @@ def train(
             unless others are given, under Keras's names.
         data: where the rows are: a DataFrame, a table, a path, which the workers read themselves,
             or arrays: (X, y), which become the columns "features" and `label`, or a dict of them.
+            Or in Ray: a `ray.data.Dataset`, or references to tables in its object store.
         features: column(s) to feed; several are positional arguments of `forward`, or are joined
             if it takes only one. By default "features", else all columns that play no other part.
         label: column(s) to learn; several make a head each, where the network has as many outputs.
@@ -92,8 +93,8 @@ def train(
         validation: a fraction of the rows (chosen by the seed), a boolean column that marks them,
             or a `farandole.data.Fold`: the rows that have a number in a column.
         num_workers: how many workers share each batch.
-        engine: "local", "spark" or an engine. By default a Spark DataFrame is trained on where
-            it is, and all else on this machine.
+        engine: "local", "spark", "ray" or an engine. By default a Spark DataFrame is trained on
+            where it is, rows that Ray has are on Ray, and all else on this machine.
         strategy: how workers share the work: "allreduce", "ring", "parameter-server",
             "local-sgd", "diloco", "naive", "pipeline", "sharded", "auto", or an object of
             `farandole.parallel` with options of its own.

@@ -19,14 +19,17 @@ from farandole.data import (
     Fold,
     ParquetSource,
     Placement,
+    RayData,
     Source,
     TableSource,
     first_rows,
+    is_ray_data,
     local_source,
     narrow_vectors,
+    ray_data,
     stream_source,
 )
-from farandole.engines import Engine, InlineEngine
+from farandole.engines import Engine, InlineEngine, RayEngine
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError
 from farandole.training import NetworkInputs, Recipe
@@ -42,6 +45,8 @@ class TrainingData:
     source: Source
     first: FirstRows | None = None
     """Some rows to try a network with, if they could be had soon."""
+    ray: RayData | None = None
+    """The rows that Ray has, which its engine feeds to workers; None: there are none there."""
 
     @classmethod
     def of(
@@ -51,16 +56,26 @@ class TrainingData:
         recipe: Recipe,
         label: str | Sequence[str] | None = "label",
     ) -> TrainingData:
-        """By default a DataFrame stays where it is, and all else is trained on here."""
-        runner = resolve_engine(
-            ("spark" if _spark.is_dataframe(data) else "local") if engine is None else engine
-        )
+        """By default a DataFrame stays where it is, as Ray's rows do; all else comes here."""
+        runner = resolve_engine(_home_of(data) if engine is None else engine)
         name = next(iter(as_names("label", label)), "label")
+        if is_ray_data(data) and runner.name != "ray":
+            raise InputError(
+                f'The rows are in Ray, where workers of engine="ray" read them. Received: '
+                f"engine={runner.name!r}"
+            )
+        is_read_elsewhere = isinstance(data, str | os.PathLike) or _spark.is_dataframe(data)
+        if runner.name == "ray" and not is_read_elsewhere:
+            found = _in_ray(data, runner, recipe, name)
+            return cls(runner, None, found.source, ray=found)
         frame = _frame_to_feed(data, runner, name)
         return cls(runner, frame, _make_source(frame, data, recipe, name))
 
     def with_first_rows(self, columns: Columns, *, wait: bool) -> TrainingData:
         """The same with its first rows; Spark may `wait` for them as long as it takes."""
+        if self.ray is not None:
+            batch = self.ray.first_rows(columns.names)
+            return replace(self, first=None if batch is None else FirstRows(batch))
         return replace(self, first=first_rows(self.source, columns.names, self.frame, wait=wait))
 
     def vectors(self, columns: Columns) -> tuple[str, ...]:
@@ -91,7 +106,8 @@ class TrainingData:
         """
         if self.frame is not None:
             return self, workers
-        workers = _limit_workers(_known_count(self.source), workers)
+        count = _known_count(self.source) if self.ray is None else self.ray.count()
+        workers = _limit_workers(count, workers)
         if self.engine.name != "local":
             return self, workers
         if workers == 1:
@@ -137,15 +153,35 @@ def choose_columns(
 def _frame_to_feed(data: Any, engine: Engine, label: str) -> Any:
     """The Spark DataFrame whose rows the engine feeds to workers; None: they read them themselves.
 
-    A table goes to Spark's workers as a DataFrame; a DataFrame comes to local ones as a table.
+    A table goes to Spark's workers as a DataFrame; a DataFrame comes to local ones as a table, and
+    to Ray's straight from Spark's tasks.
     """
+    if _spark.is_dataframe(data) and engine.name in ("spark", "ray"):
+        return data
     if engine.name != "spark" or isinstance(data, str | os.PathLike):
         return None
-    if _spark.is_dataframe(data):
-        return data
     table = local_source(data, shuffle=True, label=label)
     assert isinstance(table, TableSource)
     return _spark.require_session().createDataFrame(table.table)
+
+
+def _home_of(data: Any) -> str:
+    """The engine that is where the rows are."""
+    if _spark.is_dataframe(data):
+        return "spark"
+    return "ray" if is_ray_data(data) else "local"
+
+
+def _in_ray(data: Any, engine: Engine, recipe: Recipe, label: str) -> RayData:
+    """The rows in Ray's object store, or in one of its data sets; a table is put there."""
+    if isinstance(engine, RayEngine):
+        engine.connect()
+    if is_ray_data(data):
+        return ray_data(data, shuffle=recipe.shuffle)
+    source = local_source(data, shuffle=recipe.shuffle, label=label)
+    if _known_count(source) == 0:
+        raise InputError("There are no rows to train on: the data set is empty.")
+    return ray_data(source, shuffle=recipe.shuffle)
 
 
 def _make_source(frame: Any, data: Any, recipe: Recipe, label: str) -> Source:

@@ -28,6 +28,7 @@ from farandole.data.packing import pack_groups, unpacked
 from farandole.data.pandas_to_arrow import ARROW_ERRORS, array_from_series, table_from_pandas
 from farandole.data.parquet import row_groups
 from farandole.data.ragged_columns import RaggedArray, ragged_rows_at_once, to_ragged
+from farandole.data.ray_rows import RayData, collected, is_ray_data, ray_data
 from farandole.data.schema import (
     KEY,
     Columns,
@@ -76,6 +77,7 @@ __all__ = [
     "Placement",
     "RaggedArray",
     "RaggedColumn",
+    "RayData",
     "RowSizes",
     "Rows",
     "Shard",
@@ -85,11 +87,13 @@ __all__ = [
     "array_from_series",
     "check_type",
     "chunk_rows",
+    "collected",
     "decode_image",
     "first_rows",
     "fold_of",
     "is_image",
     "is_list",
+    "is_ray_data",
     "is_vector",
     "keep_first_rows",
     "list_lengths",
@@ -104,6 +108,7 @@ __all__ = [
     "positions_among_used",
     "quote_name",
     "ragged_rows_at_once",
+    "ray_data",
     "read_table",
     "refuse_reserved",
     "row_groups",

@@ -91,11 +91,11 @@ class TableSource:
     ) -> Iterator[pa.RecordBatch]:
         """Slices of the table."""
         table = self.table.select(list(names))
-        start, stop = _span(self.placement, rank, size, self.count())
+        start, stop = span_of(self.placement, rank, size, self.count())
         position = start
         at_once = min(_BATCH_ROWS, _BATCH_BYTES * self.count() // max(table.nbytes, 1))
         for batch in table.slice(start, stop - start).to_batches(max_chunksize=max(at_once, 1)):
-            yield from _keyed(batch, position, self.placement, rank, size)
+            yield from keyed(batch, position, self.placement, rank, size)
             position += batch.num_rows
 
 
@@ -150,12 +150,12 @@ class ParquetSource:
 
         Rows in front of the share have to be decoded, a batch at a time; those behind it are not.
         """
-        start, stop = _span(self.placement, rank, size, self.count())
+        start, stop = span_of(self.placement, rank, size, self.count())
         for position, batch in self._overlapping(start, stop, names):
             first, last = max(start, position), min(stop, position + batch.num_rows)
             if first < last:
                 part = batch.slice(first - position, last - first)
-                yield from _keyed(part, first, self.placement, rank, size)
+                yield from keyed(part, first, self.placement, rank, size)
 
     def _overlapping(
         self, start: int, stop: int, names: tuple[str, ...]
@@ -348,7 +348,7 @@ def quote_name(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def _span(placement: Placement, rank: int, size: int, rows: int) -> tuple[int, int]:
+def span_of(placement: Placement, rank: int, size: int, rows: int) -> tuple[int, int]:
     """The positions that may belong to a worker: all of them, unless they come in blocks."""
     if placement is not Placement.BLOCKS:
         return 0, rows
@@ -356,9 +356,10 @@ def _span(placement: Placement, rank: int, size: int, rows: int) -> tuple[int, i
     return -(-owned.start * rows // VIRTUAL_SHARDS), -(-owned.stop * rows // VIRTUAL_SHARDS)
 
 
-def _keyed(
+def keyed(
     batch: pa.RecordBatch, position: int, placement: Placement, rank: int, size: int
 ) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch that begins at a position which belong to a worker, with their keys."""
     keys = np.arange(position, position + batch.num_rows, dtype=np.int64)
     batch = batch.append_column(KEY, pa.array(keys))
     if placement is Placement.STRIPES and size > 1:

@@ -15,6 +15,7 @@ from farandole.errors import InputError
 if TYPE_CHECKING:
     from farandole.engines.fork_client import stop_fork_server
     from farandole.engines.local import LocalEngine
+    from farandole.engines.ray import RayEngine
     from farandole.engines.spark import SparkEngine
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Interrupts",
     "LocalEngine",
     "Output",
+    "RayEngine",
     "SparkEngine",
     "Task",
     "resolve",
@@ -49,9 +51,14 @@ def resolve(engine: str | Engine | None) -> Engine:
 
         _spark.require_session()
         return SparkEngine()
+    if engine == "ray":
+        from farandole.engines.ray import RayEngine
+
+        return RayEngine()
     if isinstance(engine, str) or not hasattr(engine, "run"):
         raise InputError(
-            f'engine must be "local", "spark" or an engine object. Received: engine={engine!r}'
+            'engine must be "local", "spark", "ray" or an engine object. '
+            f"Received: engine={engine!r}"
         )
     return engine
 
@@ -65,6 +72,10 @@ def __getattr__(name: str) -> object:
         from farandole.engines.fork_client import stop_fork_server
 
         return stop_fork_server
+    if name == "RayEngine":
+        from farandole.engines.ray import RayEngine
+
+        return RayEngine
     if name == "SparkEngine":
         from farandole.engines.spark import SparkEngine
 

@@ -22,8 +22,7 @@ from farandole.engines.failure import Failure
 from farandole.engines.fork_client import ForkServer, NoAnswer, kill_server
 from farandole.engines.fork_server import apply_driver_settings
 from farandole.engines.heartbeat import Heartbeat, HeartbeatAddress
-from farandole.engines.pickled import Pickled
-from farandole.engines.serialization import PickledTask
+from farandole.engines.serialization import PickledTask, WorkerResult
 
 # Modules are looked for where the driver finds them, the folder of its script included.
 _COMMAND = (
@@ -48,13 +47,6 @@ class WorkerSpec:
     timeout: float
     join_timeout: float
     task: PickledTask
-
-
-@dataclass(frozen=True)
-class WorkerResult:
-    """What a worker returned, pickled."""
-
-    payload: Pickled
 
 
 class WorkerProcess(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from farandole.engines.base import Task
@@ -32,22 +33,30 @@ class PickledTask:
 
 
 class LinkedTask:
-    """A task that is too large for Spark's query: the worker gets it over its link."""
+    """A task that the worker gets over its link, since it is too large for another way.
 
-    def __init__(self, link: DriverLink, address: str) -> None:
-        self._link, self._address = link, address
+    `advice` is what to do where the driver can't be reached.
+    """
+
+    def __init__(self, link: DriverLink, address: str, advice: str) -> None:
+        self._link, self._address, self._advice = link, address, advice
 
     def load(self) -> Task:
         """The task itself; raises before any row is read, if the driver can't be reached."""
         pickled = self._link.fetch_task()
         if pickled is None:
             raise LaunchError(
-                f"A worker can't reach the driver at {self._address}, and what it is to do is too "
-                "large for Spark's query (the network, most often): it goes over this connection, "
-                "as the trained weights do. Let executors reach the driver there "
-                "(spark.driver.host, firewalls)."
+                f"A worker can't reach the driver at {self._address}, and what it is to do comes "
+                f"over this connection, as the trained weights do. {self._advice}"
             )
         return _task(pickled)
+
+
+@dataclass(frozen=True)
+class WorkerResult:
+    """What a worker returned, pickled, as a message to the driver."""
+
+    payload: Pickled
 
 
 def _task(pickled: Pickled) -> Task:

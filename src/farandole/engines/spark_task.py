@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import torch
 
 from farandole import _spark
+from farandole.engines.addresses import addresses_of, network_stack, own_address
 from farandole.engines.authenticated_listener import StrangerHandler, listen
 from farandole.engines.driver_link import Address, DriverLink
 from farandole.engines.encryption import Credentials
@@ -29,7 +27,6 @@ from farandole.engines.rendezvous import (
     LoopbackRendezvous,
     Rendezvous,
     find_port,
-    interface_of,
     open_store,
     published_port,
 )
@@ -45,6 +42,10 @@ DELIVERED = -1
 _MOST_THROUGH_SPARK = 1 << 20
 """Bytes of a result that go through Spark, which has all of them in its driver's JVM at once."""
 _PART_BYTES = 64 << 20
+_REACH_DRIVER = (
+    "(The network, most often, is too large for Spark's query.) Let executors reach the driver "
+    "there (spark.driver.host, firewalls)."
+)
 _CAUSE_SECONDS = 5.0
 """How long a worker that merely lost a peer holds back, so that Spark hears the peer first."""
 
@@ -122,7 +123,7 @@ def _run(
 ) -> Pickled:
     rank = context.partitionId()
     rows = batches if spec.has_rows else _drained(batches)
-    task = spec.task or LinkedTask(link, f"{spec.driver.host}:{spec.driver.port}")
+    task = spec.task or LinkedTask(link, f"{spec.driver.host}:{spec.driver.port}", _REACH_DRIVER)
     try:
         with _rendezvous(spec, context, member) as rendezvous:
             worker = WorkerContext(
@@ -225,37 +226,3 @@ class GatheredRendezvous:
                 f"Not all tasks were there within {self._timeout:g} s: the Python of some has not "
                 "started. Look at the executors' logs."
             ) from None
-
-
-def addresses_of(messages: Sequence[str]) -> list[str]:
-    """The address of every rank; loopback for all where they share one network stack.
-
-    >>> addresses_of(["a 10.0.0.1 4000", "b 10.0.0.2 0"]), addresses_of(["a 10.0.0.1 4000"] * 2)
-    (['10.0.0.1', '10.0.0.2'], ['127.0.0.1', '127.0.0.1'])
-    """
-    stacks, addresses, _ = zip(*(each.split(" ") for each in messages), strict=True)
-    return [LOOPBACK] * len(messages) if len(set(stacks)) == 1 else list(addresses)
-
-
-def network_stack() -> str:
-    """A name for the network stack of this process: what shares it shares loopback."""
-    parts = [socket.gethostname()]
-    with suppress(OSError):  # other systems than Linux have no namespaces
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        parts = [boot, str(os.stat("/proc/self/ns/net").st_ino)]
-    return "/".join(parts).replace(" ", "-")
-
-
-def own_address(seen: str | None, driver: str) -> str:
-    """The address under which peers can reach this host.
-
-    It is the one that the driver sees, if an interface of this host has it. Behind a translating
-    router none has, and of ordinary tasks Spark doesn't tell it: then it is that of the interface
-    which leads to the driver.
-    """
-    if seen is not None and interface_of(seen) is not None:
-        return seen
-    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((driver, 9))  # sends nothing
-        return str(probe.getsockname()[0])
-    return seen or LOOPBACK

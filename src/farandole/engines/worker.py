@@ -51,6 +51,10 @@ class WorkerContext:
     """Of this run."""
     gpus: Sequence[str] = ()
     """The addresses of the GPUs that this worker was granted."""
+    gpu_name: str | None = None
+    """Of the GPU on its host, where torch doesn't show a worker those of others."""
+    cluster: str = "Spark"
+    """Who granted them."""
 
 
 def run_task(
@@ -72,7 +76,8 @@ def _load_and_work(
     rank, rendezvous = context.rank, context.rendezvous
     on_stranger = partial(_tell_notice, context.link)
     open_store = partial(rendezvous.open_store, context.credentials, on_stranger)
-    choose_device(task.device, context.gpus)  # a GPU that isn't there is told before rows are read
+    # A GPU that isn't there is told before rows are read.
+    choose_device(task.device, context.gpus, cluster=context.cluster)
     start = time.perf_counter()
     # Rank 0 serves the store from the start: peers that are ready sooner can then name the missing.
     store = open_store() if rank == 0 else None
@@ -113,8 +118,10 @@ def _device(
     asked: str, context: WorkerContext, here: Sequence[int], store: AuthenticatedStore
 ) -> str:
     """The device of this worker, told to its neighbours before they know that it has come."""
-    device = choose_device(asked, context.gpus, here.index(context.rank), len(here))
-    store.set(f"device/{context.rank}", device)
+    place = here.index(context.rank), len(here)
+    device = choose_device(asked, context.gpus, *place, cluster=context.cluster)
+    told = device if device == "cpu" or context.gpu_name is None else f"GPU {context.gpu_name}"
+    store.set(f"device/{context.rank}", told)
     notice = idle_gpus(asked, device) if here[0] == context.rank else None
     if notice is not None:
         _tell_notice(context.link, notice)

@@ -6,6 +6,7 @@ from farandole.spark.images import read_images
 from farandole.spark.io import allow_pickle
 from farandole.spark.keras_estimator import KerasEstimator, KerasModel
 from farandole.spark.pipeline_function import register
+from farandole.spark.ray_on_spark import ray_on_spark
 from farandole.spark.shipping import daemon_settings, ship
 from farandole.spark.tokenizer import TextTokenizer
 from farandole.spark.tuner import Tuner, TunerModel
@@ -21,6 +22,7 @@ __all__ = [
     "TunerModel",
     "allow_pickle",
     "daemon_settings",
+    "ray_on_spark",
     "read_images",
     "register",
     "ship",

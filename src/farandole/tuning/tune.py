@@ -97,8 +97,8 @@ def tune(
         storage: where it is kept: the path of a journal file (by default
             "farandole-studies.journal", where there is a name), or the URL of a database.
         resume: go on with the study of that name: no trial that has ended runs again.
-        engine: "local", "spark" or an engine. By default a Spark DataFrame is tuned on where it is;
-            else Spark if a session is active, else this machine.
+        engine: "local", "spark", "ray" or an engine. By default a Spark DataFrame is tuned on where
+            it is; else Spark if a session is active, else this machine.
         seed: of samplers, folds, initial weights and the order of rows.
         timeout: seconds that workers of one trial wait for each other.
         heartbeat: seconds after which a worker that doesn't respond is given up.

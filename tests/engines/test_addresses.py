@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from farandole.engines import spark_task
-from farandole.engines.spark_task import addresses_of, network_stack, own_address
+from farandole.engines import addresses
+from farandole.engines.addresses import addresses_of, network_stack, own_address
 
 
 def test_one_network_stack_talks_over_loopback() -> None:
@@ -26,7 +26,7 @@ def test_the_address_that_the_driver_sees_if_it_is_ours() -> None:
 
 
 def test_else_the_one_that_leads_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_task, "interface_of", lambda host: None)
+    monkeypatch.setattr(addresses, "interface_of", lambda host: None)
     assert own_address("203.0.113.9", "127.0.0.1") == "127.0.0.1"
     assert own_address("203.0.113.9", "no-such-host.invalid") == "203.0.113.9"
 

@@ -1,0 +1,162 @@
+"""Workers as Ray's actors, in one placement group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from farandole import _spark
+from farandole.arguments import check_seconds
+from farandole.engines.base import DEFAULT_HEARTBEAT, MessageHandler, Task
+from farandole.engines.collector import Collector, Reports
+from farandole.engines.driver_link import DriverEndpoint
+from farandole.engines.heartbeat_monitor import HeartbeatMonitor
+from farandole.engines.interrupt import Interrupts
+from farandole.engines.ray_actor import ActorSpec
+from farandole.engines.ray_cluster import WorkerResources, connect, slots
+from farandole.engines.ray_gang import ActorGang, check_free_core
+from farandole.engines.serialization import PickledTask
+from farandole.engines.spark_rows import RowsJob, RowTargets
+from farandole.errors import InputError
+from farandole.world import LONGEST_WAIT
+
+START_SECONDS = 120.0
+"""How long to wait for places, and then for actors to start."""
+_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+
+class RayEngine:
+    """Runs each worker as an actor of Ray's, all of them in one placement group.
+
+    Ray is what this process is connected to; else what is at `address`; else one is started on
+    this machine, for as long as this process lives.
+
+    Args:
+        address: Of a running Ray, as `ray.init` takes it; not `ray://`.
+        resources: What each worker needs besides cores and GPUs, by Ray's names.
+        strategy: How Ray spreads workers over nodes: "PACK", "SPREAD", "STRICT_PACK" or
+            "STRICT_SPREAD".
+        start_timeout: Seconds to wait for places, and then for actors to start.
+
+    >>> RayEngine(resources={"large_disk": 1}).name
+    'ray'
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        resources: Mapping[str, float] | None = None,
+        strategy: str = "PACK",
+        start_timeout: float = START_SECONDS,
+    ) -> None:
+        check_seconds("start_timeout", start_timeout)
+        if strategy not in _STRATEGIES:
+            known = ", ".join(f'"{each}"' for each in _STRATEGIES)
+            raise InputError(f"strategy must be one of {known}. Received: strategy={strategy!r}")
+        _check_resources(resources)
+        self._address = address
+        self._resources = dict(resources or {})
+        self._strategy = strategy
+        self._start_timeout = start_timeout
+
+    def run(
+        self,
+        task: Task,
+        num_workers: int,
+        *,
+        rows: Any = None,
+        timeout: float,
+        heartbeat: float = DEFAULT_HEARTBEAT,
+        join_timeout: float = LONGEST_WAIT,
+        on_message: MessageHandler,
+    ) -> list[Any]:
+        """Start the actors, wait for all results, leave nothing behind.
+
+        `rows` says what each worker reads, and which of it belongs to others; or it is a Spark
+        DataFrame with one partition a worker, which Spark's tasks send there.
+        """
+        frame, rows = (rows, None) if _spark.is_dataframe(rows) else (None, rows)
+        pickled = PickledTask(task)
+        ray = connect(self._address)  # before Ctrl-C is counted: it may take seconds
+        resources = WorkerResources.of(ray, task.device, task.cpus, self._resources)
+        reports = Reports(on_message)
+        with ExitStack() as stack:
+            interrupts = stack.enter_context(Interrupts())
+            gang = stack.enter_context(
+                ActorGang(
+                    ray, num_workers, resources, self._strategy, self._start_timeout, interrupts
+                )
+            )
+            host = gang.driver_host
+            endpoint = stack.enter_context(
+                DriverEndpoint(host, reports, encrypt=task.encrypt, task=pickled.pickled)
+            )
+            monitor = stack.enter_context(HeartbeatMonitor(host, heartbeat))
+            addresses, store_port = gang.addresses, gang.open_store_port()
+            row_ports: tuple[int, ...] = ()
+            if rows is not None and rows.is_routed:
+                check_free_core(ray, num_workers, resources, interrupts)
+                row_ports = gang.open_row_ports(addresses) if num_workers > 1 else row_ports
+            job: RowsJob | None = None
+            if frame is not None:
+                hosts = gang.hosts_for_rows(local=_spark.is_local(frame.sparkSession))
+                targets = tuple(zip(hosts, gang.open_row_ports(hosts), strict=True))
+                job = RowsJob(frame, RowTargets(targets, endpoint.address.credentials))
+
+            def spec_of(rank: int) -> ActorSpec:
+                return ActorSpec(
+                    rank=rank,
+                    addresses=addresses,
+                    store_port=store_port,
+                    row_ports=row_ports,
+                    driver=endpoint.address,
+                    heartbeat=monitor.address,
+                    timeout=timeout,
+                    join_timeout=join_timeout,
+                    threads=resources.cpus,
+                )
+
+            workers = gang.run(spec_of, rows, monitor)
+            collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
+            if job is None:
+                return collector.results(stoppable=task.stoppable)
+            stack.enter_context(job)
+            return collector.results(stoppable=task.stoppable, each_time=job.check)
+
+    def connect(self) -> None:
+        """Connect to Ray, or start it; nothing if that was done before."""
+        connect(self._address)
+
+    def is_on_this_machine(self) -> bool:
+        """Whether all nodes are, so that workers see its files."""
+        ray = connect(self._address)
+        own = ray.util.get_node_ip_address()
+        return all(node["NodeManagerAddress"] == own for node in ray.nodes() if node["Alive"])
+
+    def settled_slots(self, wanted: int, cpus: int | None = None) -> int:
+        """How many workers of so many cores the nodes have room for, were they free."""
+        ray = connect(self._address)
+        return slots(ray, WorkerResources.of(ray, "auto", cpus, self._resources))
+
+
+def _check_resources(resources: object) -> None:
+    if resources is None:
+        return
+    if not isinstance(resources, Mapping) or not all(
+        isinstance(name, str) and isinstance(amount, int | float) and amount > 0
+        for name, amount in resources.items()
+    ):
+        raise InputError(
+            'resources must map Ray\'s names to amounts above 0, such as {"large_disk": 1}. '
+            f"Received: resources={resources!r}"
+        )
+    taken = sorted({"CPU", "GPU", "memory", "object_store_memory"} & set(resources))
+    if taken:
+        raise InputError(
+            f"resources can't name {taken[0]!r}: cores are cpus_per_worker= of the call, a GPU "
+            "comes with device=, and memory isn't reserved."
+        )

@@ -1,0 +1,137 @@
+"""Which Ray there is: one that runs already, one at an address, or one that is started here."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from farandole.errors import InputError, LaunchError, MissingPackage
+
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+"""What workers print comes over their links, each line with its rank."""
+_STARTS = 2
+
+
+def import_ray() -> Any:
+    """The package, or an error that says what to install."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingPackage("ray", "ray") from error
+    return ray
+
+
+def connect(address: str | None) -> Any:
+    """Ray, connected: to what this process is connected to already, or to `address`.
+
+    Without either, one is started on this machine. It ends with this process.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        _check_connection(ray, address)
+        return ray
+    wanted = address or os.environ.get("RAY_ADDRESS")
+    if wanted is not None:
+        _refuse_client(wanted)
+        try:
+            ray.init(address=wanted, **_QUIET)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise LaunchError(
+                f"Ray at {wanted!r} can't be reached: {str(error).splitlines()[0]}. Is it running "
+                "(`ray status`), and does this process have its token (RAY_AUTH_TOKEN)?"
+            ) from error
+        return ray
+    start_ray(ray)
+    cpus = ray.cluster_resources().get("CPU", 0)
+    print(
+        f"farandole: started Ray on this machine, with {cpus:g} CPUs. It ends with this process, "
+        "or by ray.shutdown().",
+        file=sys.stderr,
+        flush=True,
+    )
+    return ray
+
+
+def start_ray(ray: Any, **options: Any) -> None:
+    """A Ray of this machine. Its ports are open to the network, so it asks for a token.
+
+    Ray does so by itself, unless RAY_AUTH_MODE says otherwise. With a token of this process it
+    writes none to the user's home.
+    """
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    for attempt in range(_STARTS):
+        try:
+            ray.init(address="local", include_dashboard=False, **_QUIET, **options)
+            return
+        except Exception as error:  # Ray gives its own processes 30 s, on a busy machine too
+            ray.shutdown()
+            if attempt + 1 == _STARTS:
+                said = str(error).splitlines()[0]
+                raise LaunchError(f"Ray could not be started on this machine: {said}") from error
+
+
+def _check_connection(ray: Any, address: str | None) -> None:
+    _refuse_client("ray://…" if ray.util.client.ray.is_connected() else "")
+    own = ray.get_runtime_context().gcs_address
+    if address is not None and address not in ("auto", "local", own):
+        raise InputError(
+            f"This process is connected to Ray at {own}, so it can't use address={address!r}. Call "
+            "ray.shutdown() first, or leave the address out."
+        )
+
+
+def _refuse_client(address: str) -> None:
+    if address.startswith("ray://"):
+        raise InputError(
+            f"address={address!r} is Ray Client's, behind which workers can't reach this process. "
+            "Run it on a machine of the cluster (`ray job submit`), and leave the address out."
+        )
+
+
+@dataclass(frozen=True)
+class WorkerResources:
+    """What each worker asks Ray for."""
+
+    cpus: int = 1
+    gpus: int = 0
+    others: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, ray: Any, device: str, cpus: int | None, others: Mapping[str, float]
+    ) -> WorkerResources:
+        """So many cores on such a device; a GPU where the cluster has some, unless it is "cpu"."""
+        gpu = device != "cpu" and ray.cluster_resources().get("GPU", 0) >= 1
+        return cls(cpus or 1, int(gpu), dict(others))
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """In Ray's words.
+
+        >>> WorkerResources(2, 1).bundle
+        {'CPU': 2.0, 'GPU': 1.0}
+        """
+        named = {"CPU": float(self.cpus), "GPU": float(self.gpus), **self.others}
+        return {name: amount for name, amount in named.items() if amount}
+
+    def fits(self, free: Mapping[str, float]) -> int:
+        """How many such workers a node has room for.
+
+        >>> WorkerResources(2).fits({"CPU": 5.0}), WorkerResources(1, 1).fits({"CPU": 5.0})
+        (2, 0)
+        """
+        return int(min(free.get(name, 0) // amount for name, amount in self.bundle.items()))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{amount:g} {name}" for name, amount in self.bundle.items())
+
+
+def slots(ray: Any, resources: WorkerResources) -> int:
+    """How many such workers fit on the nodes of the cluster, were they free."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return sum(resources.fits(node["Resources"]) for node in alive)

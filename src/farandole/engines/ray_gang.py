@@ -1,0 +1,224 @@
+"""The actors of one run, in one placement group: all of them, or none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from farandole.engines.addresses import network_stack
+from farandole.engines.collector import Ending
+from farandole.engines.heartbeat_monitor import HeartbeatMonitor
+from farandole.engines.interrupt import Interrupts
+from farandole.engines.ray_actor import ActorSpec, Place, WorkerActor, reachable_addresses
+from farandole.engines.ray_cluster import WorkerResources, slots
+from farandole.engines.ray_errors import describe_loss, describe_start
+from farandole.engines.rendezvous import LOOPBACK
+from farandole.errors import LaunchError, NotEnoughSlots
+
+_POLL_SECONDS = 0.2
+_END_SECONDS = 5.0
+_SEEN_SECONDS = 0.5
+_FREE_SECONDS = 10.0
+"""How long Ray may take to say that other work has ended, and its cores are free."""
+
+
+class ActorGang:
+    """Reserves places, starts an actor in each, and ends them all. Use as a context manager."""
+
+    def __init__(
+        self,
+        ray: Any,
+        size: int,
+        resources: WorkerResources,
+        strategy: str,
+        seconds: float,
+        interrupts: Interrupts,
+    ) -> None:
+        self._ray = ray
+        self._size = size
+        self._resources = resources
+        self._strategy = strategy
+        self._seconds = seconds
+        self._interrupts = interrupts
+        self._actors: list[Any] = []
+        self._group: Any = None
+        self.places: Sequence[Place] = ()
+
+    def __enter__(self) -> ActorGang:
+        try:
+            self._reserve()
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for actor in self._actors:
+            with suppress(Exception):  # it has died, or Ray itself has gone
+                self._ray.kill(actor, no_restart=True)
+        if self._group is not None:
+            with suppress(Exception):
+                self._ray.util.remove_placement_group(self._group)
+                self._wait_for_removal()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Of all ranks, as peers reach them."""
+        return reachable_addresses(self.places)
+
+    @property
+    def driver_host(self) -> str:
+        """Where the driver had better listen: on loopback, if all workers are on its machine."""
+        here = {network_stack(), *(place.stack for place in self.places)}
+        return LOOPBACK if len(here) == 1 else str(self._ray.util.get_node_ip_address())
+
+    def open_store_port(self) -> int:
+        """Let rank 0 listen; gives the port of its store."""
+        call = self._actors[0].open_store_port.remote(self.addresses[0])
+        return int(self._answers([call])[0])
+
+    def hosts_for_rows(self, *, local: bool) -> tuple[str, ...]:
+        """Where each worker listens for Spark's tasks; `local`: they run on this machine."""
+        here = local and self.driver_host == LOOPBACK
+        return tuple(LOOPBACK if here else place.address for place in self.places)
+
+    def open_row_ports(self, hosts: Sequence[str]) -> tuple[int, ...]:
+        """Let every worker listen for its rows."""
+        pairs = zip(self._actors, hosts, strict=True)
+        return tuple(self._answers([actor.open_row_port.remote(host) for actor, host in pairs]))
+
+    def run(self, spec_of: Any, rows: Any, monitor: HeartbeatMonitor) -> list[RunningActor]:
+        """Let every worker begin; `spec_of` gives a rank's `ActorSpec`."""
+        started = []
+        for rank, (actor, place) in enumerate(zip(self._actors, self.places, strict=True)):
+            spec: ActorSpec = spec_of(rank)
+            call = actor.run.remote(spec, place.gpus, rows)
+            started.append(RunningActor(self._ray, rank, call, place, monitor))
+        return started
+
+    def _reserve(self) -> None:
+        """Wait for a place for each worker; raise if there aren't so many in time."""
+        bundles = [self._resources.bundle] * self._size
+        self._group = self._ray.util.placement_group(bundles, strategy=self._strategy)
+        deadline = time.monotonic() + self._seconds
+        while not self._group.wait(_POLL_SECONDS):
+            self._check_interrupts()
+            if time.monotonic() > deadline:
+                raise self._too_few()
+
+    def _too_few(self) -> NotEnoughSlots:
+        ray, room = self._ray, slots(self._ray, self._resources)
+        total, free = ray.cluster_resources(), ray.available_resources()
+        names = list(self._resources.bundle)
+        has = ", ".join(f"{free.get(name, 0):g} of {total.get(name, 0):g} {name}" for name in names)
+        where = "" if self._strategy == "PACK" else f" (strategy {self._strategy!r})"
+        return NotEnoughSlots(
+            self._size,
+            room,
+            f"{self._size} workers were asked for, each with {self._resources}, but Ray had no "
+            f"room for all of them within {self._seconds:g} s{where}: the cluster has places for "
+            f"{room}, and free are {has}. Use fewer workers, a smaller cpus_per_worker, more "
+            "nodes, or wait longer for a busy cluster: engine=RayEngine(start_timeout=…).",
+        )
+
+    def _start(self) -> None:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        actor = self._ray.remote(max_restarts=0, max_task_retries=0)(WorkerActor)
+        for rank in range(self._size):
+            place = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=rank)
+            options = {
+                "num_cpus": self._resources.cpus,
+                "num_gpus": self._resources.gpus,
+                "resources": dict(self._resources.others),
+                "scheduling_strategy": place,
+                "name": None,
+            }
+            self._actors.append(actor.options(**options).remote())
+        own = str(self._ray.util.get_node_ip_address())
+        self.places = self._answers([each.place.remote(own) for each in self._actors])
+
+    def _answers(self, refs: list[Any]) -> list[Any]:
+        """What all calls give; raises what the first to fail says, and not the first rank."""
+        waiting, deadline = list(refs), time.monotonic() + self._seconds
+        while waiting:
+            done, waiting = self._ray.wait(waiting, timeout=_POLL_SECONDS)
+            self._check_interrupts()
+            for ref in done:
+                try:
+                    self._ray.get(ref)
+                except Exception as error:
+                    why = describe_start(error)
+                    raise LaunchError(f"A worker could not start on Ray: {why}.") from error
+            if time.monotonic() > deadline:
+                raise LaunchError(
+                    f"{len(waiting)} of {self._size} actors had not started {self._seconds:g} s "
+                    "after Ray had found places for them. Look at Ray's logs, or wait longer: "
+                    "engine=RayEngine(start_timeout=…)."
+                )
+        return list(self._ray.get(refs))
+
+    def _check_interrupts(self) -> None:
+        if self._interrupts.count:
+            raise self._interrupts.error()
+
+    def _wait_for_removal(self) -> None:
+        """Until the places are free again: whoever runs next may need them."""
+        deadline = time.monotonic() + _END_SECONDS
+        while time.monotonic() < deadline:
+            table = self._ray.util.placement_group_table(self._group)
+            if table.get("state") == "REMOVED":
+                return
+            time.sleep(0.02)
+
+
+class RunningActor:
+    """A worker's call, as the collector of results sees it."""
+
+    def __init__(
+        self, ray: Any, rank: int, call: Any, place: Place, monitor: HeartbeatMonitor
+    ) -> None:
+        self._ray = ray
+        self._rank = rank
+        self._call = call
+        self._monitor = monitor
+        self.place = str(place)
+
+    def ending(self) -> Ending | None:
+        """What Ray says of it; None while it runs."""
+        done, _ = self._ray.wait([self._call], timeout=0)
+        if not done:
+            return None
+        try:
+            failure = self._ray.get(self._call)
+        except Exception as error:
+            return Ending(False, describe_loss(error, self._seen()))
+        return Ending(failure is None, "its call has ended without a result", failure)
+
+    def _seen(self) -> str:
+        """What the process beside the worker saw of its end: more than Ray knows."""
+        lost = self._monitor.wait_for_loss(_SEEN_SECONDS)
+        return lost.summary if lost is not None and lost.rank == self._rank else ""
+
+
+def check_free_core(
+    ray: Any, size: int, resources: WorkerResources, interrupts: Interrupts
+) -> None:
+    """Raise if the workers leave Ray no core to compute a data set with: it would wait for ever."""
+    deadline = time.monotonic() + _FREE_SECONDS
+    while ray.available_resources().get("CPU", 0) < 1:
+        if interrupts.count:
+            raise interrupts.error()
+        if time.monotonic() > deadline:
+            total = ray.cluster_resources().get("CPU", 0)
+            raise NotEnoughSlots(
+                size,
+                max(0, int((total - 1) // resources.cpus)),
+                f"{size} workers with {resources} each leave none of the cluster's {total:g} CPUs "
+                "free, and Ray computes a ray.data.Dataset with at least one. Use fewer workers, "
+                "or more nodes; workers read Parquet files themselves.",
+            )
+        time.sleep(_POLL_SECONDS)
