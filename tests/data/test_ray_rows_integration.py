@@ -50,7 +50,8 @@ def test_references_are_read_as_the_table_they_make(ray_cluster: Any) -> None:
 
 
 def test_tensors_and_an_error_of_the_user_s_own(ray_cluster: Any) -> None:
-    images = ray_cluster.data.from_numpy(np.ones((40, 6), np.float32), column="features")
+    images = ray_cluster.data.from_numpy(np.ones((40, 6), np.float32))
+    images = images.rename_columns({"data": "features"})
 
     def label(batch: dict[str, Any]) -> dict[str, Any]:
         if (batch["features"] > 2).any():
