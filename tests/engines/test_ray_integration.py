@@ -193,6 +193,27 @@ def test_many_trials_and_a_study(ray_cluster: Any) -> None:
     assert study.counts["complete"] == 6
 
 
+STRATEGIES = ["ring", "parameter-server", "local-sgd", "pipeline", "sharded"]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies_give_what_they_give_on_local_processes(strategy: str, ray_cluster: Any) -> None:
+    rows = np.random.default_rng(0).normal(size=(96, 4)).astype(np.float32)
+    table = pa.table({"features": list(rows), "label": rows.sum(1)})
+
+    def trained(engine: str) -> torch.Tensor:
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        options: Any = {"loss": "mse", "epochs": 2, "batch_size": 16, "progress": False}
+        result = farandole.train(
+            network, table, num_workers=2, engine=engine, strategy=strategy, **options
+        )
+        return torch.cat([each.detach().flatten() for each in result.network.parameters()])
+
+    torch.testing.assert_close(trained("ray"), trained("local"), atol=1e-6, rtol=0)
+
+
 @pytest.mark.parametrize(
     "options", [{"strategy": "CLOSE"}, {"resources": {"CPU": 1}}, {"resources": {"a": 0}}]
 )

@@ -16,6 +16,8 @@ _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 """What workers print comes over their links, each line with its rank."""
 _STARTS = 2
 _WATCH_SECONDS = 5.0
+_started: str | None = None
+"""The address of the Ray that this process started last."""
 
 
 def import_ray() -> Any:
@@ -66,9 +68,11 @@ def start_ray(ray: Any, **options: Any) -> None:
     """
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    global _started
     for attempt in range(_STARTS):
         try:
             ray.init(address="local", include_dashboard=False, **_QUIET, **options)
+            _started = ray.get_runtime_context().gcs_address
             return
         except Exception as error:  # Ray gives its own processes 30 s, on a busy machine too
             ray.shutdown()
@@ -131,6 +135,11 @@ class WorkerResources:
 
     def __str__(self) -> str:
         return ", ".join(f"{amount:g} {name}" for name, amount in self.bundle.items())
+
+
+def can_grow(ray: Any) -> bool:
+    """Whether nodes may still come: not to a Ray that was started here."""
+    return bool(ray.get_runtime_context().gcs_address != _started)
 
 
 def slots(ray: Any, resources: WorkerResources) -> int:
