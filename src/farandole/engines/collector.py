@@ -87,18 +87,19 @@ class Collector:
         self._deadline: float | None = None
 
     def results(
-        self, *, stoppable: bool, each_time: Callable[[], None] = lambda: None
+        self, *, stoppable: bool, each_time: Sequence[Callable[[], None]] = ()
     ) -> list[Any]:
         """All results, by rank, or the error that is the cause.
 
         Args:
             stoppable: Whether Ctrl-C asks workers for an orderly end.
-            each_time: Is called about ten times a second.
+            each_time: What to call about ten times a second.
         """
         size = len(self._workers)
         while len(self._results) < size:
             self._receive(0.1)
-            each_time()
+            for call in each_time:
+                call()
             if self._endpoint.error is not None:
                 raise self._endpoint.error
             self._handle_interrupts(stoppable)

@@ -137,12 +137,10 @@ class RayEngine:
             workers = gang.run(spec_of, rows, monitor)
             collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
             watch = PlaceWatch(ray, resources, self._wanted_workers, endpoint.request_restart)
-            if job is None:
-                return collector.results(stoppable=task.stoppable, each_time=watch.look)
-            stack.enter_context(job)
-            return collector.results(
-                stoppable=task.stoppable, each_time=lambda: (job.check(), watch.look())
-            )
+            checks = [watch.look]
+            if job is not None:
+                checks.append(stack.enter_context(job).check)
+            return collector.results(stoppable=task.stoppable, each_time=checks)
 
     def connect(self) -> None:
         """Connect to Ray, or start it; nothing if that was done before."""
