@@ -14,7 +14,7 @@ from pyspark.ml.classification import (
     ProbabilisticClassifier,
     _MultilayerPerceptronParams,
 )
-from pyspark.ml.linalg import DenseVector, Vector
+from pyspark.ml.linalg import Vector
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from farandole import _spark
@@ -73,19 +73,19 @@ class MultilayerPerceptronClassificationModel(
         return int(self.getLayers()[-1])
 
     @illegal_arguments
-    def predict(self, value: Vector) -> float | None:
+    def predict(self, value: Vector) -> Any:
         """The class of one row. NaN is an error, or answered with None, by `nulls`."""
         one = self._one(value)
         return None if one is None else float(one.prediction[0])
 
     @illegal_arguments
-    def predictRaw(self, value: Vector) -> DenseVector | None:
+    def predictRaw(self, value: Vector) -> Any:
         """The last layer's values for one row, before the softmax."""
         one = self._one(value)
         return None if one is None else as_vector(one.raw[0])
 
     @illegal_arguments
-    def predictProbability(self, value: Vector) -> DenseVector | None:
+    def predictProbability(self, value: Vector) -> Any:
         """The probabilities of all classes for one row."""
         one = self._one(value)
         return None if one is None else as_vector(one.probability[0])  # type: ignore[index]
