@@ -4,7 +4,9 @@
 
 60,000×784 float32 from Parquet, Linear(784,100)–ReLU–Linear(100,10), Adam, global batch 256,
 3 epochs, 2 workers with one thread each. All contenders run in turn, in the same run. The last
-lines are 2,400,000×6 numbers for one epoch, as an array and as a Vector (`--only columns`).
+lines are 2,400,000×6 numbers for one epoch, as an array and as a Vector (`--only columns`). On Ray,
+which has two cores too, but says three so that Ray Data can read beside the workers (`--only ray`),
+fits come in turn with each other after the others.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pyspark.ml.evaluation import MulticlassClassificationEvaluator
 from pyspark.ml.functions import array_to_vector
 from pyspark.ml.torch.distributor import TorchDistributor
 from pyspark.sql import functions as F
-from support import reporting
+from support import ray_fits, reporting
 from torch import nn
 
 import farandole
@@ -154,6 +156,37 @@ def spark_mlp(frame: Any, budget: float) -> dict[str, float]:
     return {"iterations": iterations, "seconds": seconds, "accuracy": accuracy}
 
 
+def fits_on_ray(path: Path, repeats: int) -> dict[str, Any]:
+    """(f) Ours on Ray, over the files and over a data set, and Ray Train with Ray Data."""
+    ray = ray_fits.start(WORKERS)
+    options: dict[str, Any] = {"epochs": EPOCHS, "batch_size": BATCH, "learning_rate": RATE}
+    found: dict[str, list[Any]] = {"files": [], "data_set": [], "ray_train": []}
+    for _ in range(repeats + 1):
+        found["files"].append(ray_fits.our_fit(network(), str(path), WORKERS, **options))
+        rows = ray.data.read_parquet(str(path))
+        found["data_set"].append(ray_fits.our_fit(network(), rows, WORKERS, **options))
+        found["ray_train"].append(
+            ray_fits.ray_train_fit(network, str(path), WORKERS, EPOCHS, BATCH, RATE)
+        )
+    ray.shutdown()
+    return {name: fits[1:] for name, fits in found.items()}  # the first ones are cold
+
+
+def ray_rows(found: dict[str, Any]) -> list[list[str]]:
+    """The lines of the table about Ray."""
+    totals = {name: [fit["total"] for fit in found[name]] for name in ("files", "data_set")}
+    times = statistics.median(found["ray_train"]) / statistics.median(totals["data_set"])
+    return [
+        ["**Farandole on Ray, Parquet files**", reporting.spread(totals["files"]), ""],
+        ["**Farandole on Ray, ray.data.Dataset**", reporting.spread(totals["data_set"]), ""],
+        [
+            "Ray Train with Ray Data, end to end",
+            reporting.spread(found["ray_train"]),
+            f"Farandole on the same data set is {times:.1f}× faster",
+        ],
+    ]
+
+
 def column_kinds(session: Any, rows: int, repeats: int) -> dict[str, list[float]]:
     """What a fit takes but for training: on an array column, and on equal rows as Vectors."""
     x = np.random.default_rng(0).normal(size=(rows, 6)).astype(np.float32)
@@ -203,9 +236,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--vector-rows", type=int, default=2_400_000)
-    parser.add_argument("--only", choices=["columns"])
+    parser.add_argument("--only", choices=["columns", "ray"])
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.only == "ray":
+        with tempfile.TemporaryDirectory() as folder:
+            make_data(options.rows, Path(folder) / "train.parquet")
+            found = fits_on_ray(Path(folder) / "train.parquet", options.repeats)
+        print(reporting.markdown(["", "seconds, median (range)", ""], ray_rows(found)))
+        return
     session = _spark.local_session("fit-benchmark", WORKERS)
     if options.only:
         print(column_rows(column_kinds(session, options.vector_rows, options.repeats)))
@@ -220,6 +259,7 @@ def main() -> None:
         measure(figures, frame, arrays, options)
         budget = statistics.median(fit["total"] for fit in figures["ours"])
         figures["spark_mlp"] = spark_mlp(frame, budget)
+        figures["ray"] = fits_on_ray(parquet, max(1, options.repeats // 2))
     figures["columns"] = column_kinds(session, options.vector_rows, options.repeats)
     reporting.write("fit", figures, table(figures))
     session.stop()
@@ -294,6 +334,7 @@ def table(figures: dict[str, Any]) -> str:
         ["Iris, overhead of a cold fit", f"{iris['cold']:.2f} (one run)", ""],
         ["Iris, overhead of a warm fit", reporting.spread(iris["warm"]), "goal: < 2.5 s"],
         *column_rows(figures["columns"]),
+        *ray_rows(figures["ray"]),
     ]
     head = "# One fit, side by side\n\n" + str(__doc__).split("\n\n", 2)[2]
     return head + "\n" + reporting.markdown(["", "seconds, median (range)", ""], rows)

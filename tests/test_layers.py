@@ -63,6 +63,9 @@ PYSPARK = (
 )
 INTERNALS = "_spark"
 
+# The files that may import Ray, each of them only when it is asked to.
+RAY = ("engines/ray*.py", "data/ray_rows.py")
+
 # Rooms that are of no use without pyspark. All others can be imported where it is missing.
 NEEDS_PYSPARK = {"spark", "_spark", TESTING}
 
@@ -88,6 +91,10 @@ def may_import(importer: str, imported: str) -> bool:
 
 def may_use_spark(path: str) -> bool:
     return any(fnmatchcase(path, pattern) for pattern in PYSPARK)
+
+
+def may_use_ray(path: str) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in RAY)
 
 
 def room_of(file: Path, source: Path) -> str:
@@ -172,6 +179,8 @@ def violations(source: Path) -> list[str]:
                 found.append(f"{path}:{line} imports {name}: not a name of farandole.{target}")
             if name.partition(".")[0] in {"pyspark", "py4j"} and not may_use_spark(path):
                 found.append(f"{path}:{line} imports {name}: only some files may use Spark")
+            if name.partition(".")[0] == "ray" and not may_use_ray(path):
+                found.append(f"{path}:{line} imports {name}: only some files may use Ray")
         if room != INTERNALS:
             found += [
                 f"{path}:{node.lineno} touches Spark internals: {ast.unparse(node)}"
@@ -236,6 +245,8 @@ CASES = [
     ("spark/estimator.py", "from pyspark.ml import Estimator", None),
     ("engines/spark*.py", "def f():\n    from pyspark import BarrierTaskContext", None),
     ("engines/local.py", "from pyspark import BarrierTaskContext", "only some files"),
+    ("engines/ray_gang.py", "def f():\n    import ray", None),
+    ("engines/local.py", "import ray", "only some files may use Ray"),
     ("api/train.py", "def f():\n    import pyspark.sql", "only some files"),
     ("spark/estimator.py", "df.sparkSession._jvm.System", "internals"),
     ("spark/estimator.py", "df._jdf", "internals"),
@@ -286,7 +297,7 @@ def python(code: str) -> str:
 
 
 def test_importing_farandole_imports_neither_torch_nor_pyspark() -> None:
-    heavy = "{'torch', 'pyspark', 'pandas', 'pyarrow'} & set(sys.modules)"
+    heavy = "{'torch', 'pyspark', 'pandas', 'pyarrow', 'ray'} & set(sys.modules)"
     assert python(f"import sys, farandole; print(sorted({heavy}))") == "[]"
 
 

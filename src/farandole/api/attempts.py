@@ -140,7 +140,7 @@ class Attempts:
             rows = self._data.ray.rows(job.columns.names, self._workers)
         if (
             self._workers < self._limits.workers
-            and isinstance(engine, SparkEngine)
+            and isinstance(engine, SparkEngine | RayEngine)
             and job.checkpoints
         ):
             engine = engine.wanting(self._limits.workers)

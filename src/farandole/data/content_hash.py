@@ -178,8 +178,8 @@ def _hash_matrix(texts: Array, seeds: Array) -> Array:
 def _hash_stripes(texts: Array, seeds: Array) -> Array:
     lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
     for number, word in enumerate(_numbers(texts, "<u8")):
-        lane = number % 4
-        lanes[lane] = _rotated(lanes[lane] + word * _P2, 31) * _P1
+        place = number % 4
+        lanes[place] = _rotated(lanes[place] + word * _P2, 31) * _P1
     keys = np.zeros_like(seeds)
     for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
         keys += _rotated(lane, bits)

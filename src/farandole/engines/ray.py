@@ -14,7 +14,7 @@ from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.ray_actor import ActorSpec
-from farandole.engines.ray_cluster import WorkerResources, connect, slots
+from farandole.engines.ray_cluster import PlaceWatch, WorkerResources, connect, slots
 from farandole.engines.ray_gang import ActorGang, check_free_core
 from farandole.engines.serialization import PickledTask
 from farandole.engines.spark_rows import RowsJob, RowTargets
@@ -38,6 +38,8 @@ class RayEngine:
         strategy: How Ray spreads workers over nodes: "PACK", "SPREAD", "STRICT_PACK" or
             "STRICT_SPREAD".
         start_timeout: Seconds to wait for places, and then for actors to start.
+        wanted_workers: Ask a run of fewer to end with its epoch, once the nodes have room for so
+            many.
 
     >>> RayEngine(resources={"large_disk": 1}).name
     'ray'
@@ -52,6 +54,7 @@ class RayEngine:
         resources: Mapping[str, float] | None = None,
         strategy: str = "PACK",
         start_timeout: float = START_SECONDS,
+        wanted_workers: int | None = None,
     ) -> None:
         check_seconds("start_timeout", start_timeout)
         if strategy not in _STRATEGIES:
@@ -62,6 +65,17 @@ class RayEngine:
         self._resources = dict(resources or {})
         self._strategy = strategy
         self._start_timeout = start_timeout
+        self._wanted_workers = wanted_workers
+
+    def wanting(self, workers: int) -> RayEngine:
+        """The same, which ends an epoch early on when so many workers could run."""
+        return RayEngine(
+            self._address,
+            resources=self._resources,
+            strategy=self._strategy,
+            start_timeout=self._start_timeout,
+            wanted_workers=workers,
+        )
 
     def run(
         self,
@@ -122,10 +136,16 @@ class RayEngine:
 
             workers = gang.run(spec_of, rows, monitor)
             collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
-            if job is None:
-                return collector.results(stoppable=task.stoppable)
-            stack.enter_context(job)
-            return collector.results(stoppable=task.stoppable, each_time=job.check)
+            watch = PlaceWatch(ray, resources, self._wanted_workers, endpoint.request_restart)
+            if job is not None:
+                stack.enter_context(job)
+
+            def look() -> None:
+                watch.look()
+                if job is not None:
+                    job.check()
+
+            return collector.results(stoppable=task.stoppable, each_time=look)
 
     def connect(self) -> None:
         """Connect to Ray, or start it; nothing if that was done before."""

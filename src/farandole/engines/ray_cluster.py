@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,9 @@ from farandole.errors import InputError, LaunchError, MissingPackage
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
 """What workers print comes over their links, each line with its rank."""
 _STARTS = 2
+_WATCH_SECONDS = 5.0
+_started: str | None = None
+"""The address of the Ray that this process started last."""
 
 
 def import_ray() -> Any:
@@ -64,9 +68,11 @@ def start_ray(ray: Any, **options: Any) -> None:
     """
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    global _started
     for attempt in range(_STARTS):
         try:
             ray.init(address="local", include_dashboard=False, **_QUIET, **options)
+            _started = ray.get_runtime_context().gcs_address
             return
         except Exception as error:  # Ray gives its own processes 30 s, on a busy machine too
             ray.shutdown()
@@ -131,7 +137,34 @@ class WorkerResources:
         return ", ".join(f"{amount:g} {name}" for name, amount in self.bundle.items())
 
 
+def can_grow(ray: Any) -> bool:
+    """Whether nodes may still come: not to a Ray that was started here."""
+    return bool(ray.get_runtime_context().gcs_address != _started)
+
+
 def slots(ray: Any, resources: WorkerResources) -> int:
     """How many such workers fit on the nodes of the cluster, were they free."""
     alive = [node for node in ray.nodes() if node["Alive"]]
     return sum(resources.fits(node["Resources"]) for node in alive)
+
+
+class PlaceWatch:
+    """Looks, now and then, whether the cluster has got room for so many workers; tells once."""
+
+    def __init__(
+        self, ray: Any, resources: WorkerResources, wanted: int | None, tell: Callable[[], None]
+    ) -> None:
+        self._ray = ray
+        self._resources = resources
+        self._wanted = wanted
+        self._tell = tell
+        self._next = 0.0
+
+    def look(self) -> None:
+        """If it is time."""
+        if self._wanted is None or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _WATCH_SECONDS
+        if slots(self._ray, self._resources) >= self._wanted:
+            self._wanted = None
+            self._tell()

@@ -12,7 +12,7 @@ from farandole.engines.collector import Ending
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.ray_actor import ActorSpec, Place, WorkerActor, reachable_addresses
-from farandole.engines.ray_cluster import WorkerResources, slots
+from farandole.engines.ray_cluster import WorkerResources, can_grow, slots
 from farandole.engines.ray_errors import describe_loss, describe_start
 from farandole.engines.rendezvous import LOOPBACK
 from farandole.errors import LaunchError, NotEnoughSlots
@@ -106,11 +106,12 @@ class ActorGang:
         deadline = time.monotonic() + self._seconds
         while not self._group.wait(_POLL_SECONDS):
             self._check_interrupts()
-            if time.monotonic() > deadline:
-                raise self._too_few()
+            room = slots(self._ray, self._resources)
+            if time.monotonic() > deadline or (room < self._size and not can_grow(self._ray)):
+                raise self._too_few(room)
 
-    def _too_few(self) -> NotEnoughSlots:
-        ray, room = self._ray, slots(self._ray, self._resources)
+    def _too_few(self, room: int) -> NotEnoughSlots:
+        ray = self._ray
         total, free = ray.cluster_resources(), ray.available_resources()
         names = list(self._resources.bundle)
         has = ", ".join(f"{free.get(name, 0):g} of {total.get(name, 0):g} {name}" for name in names)
@@ -118,10 +119,10 @@ class ActorGang:
         return NotEnoughSlots(
             self._size,
             room,
-            f"{self._size} workers were asked for, each with {self._resources}, but Ray had no "
-            f"room for all of them within {self._seconds:g} s{where}: the cluster has places for "
-            f"{room}, and free are {has}. Use fewer workers, a smaller cpus_per_worker, more "
-            "nodes, or wait longer for a busy cluster: engine=RayEngine(start_timeout=…).",
+            f"{self._size} workers were asked for, each with {self._resources}, but Ray has no "
+            f"room for all of them{where}: the cluster has places for {room}, and free are {has}. "
+            "Use fewer workers, a smaller cpus_per_worker or more nodes; or wait longer for a busy "
+            "cluster: engine=RayEngine(start_timeout=…).",
         )
 
     def _start(self) -> None:
