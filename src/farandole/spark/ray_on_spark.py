@@ -110,7 +110,13 @@ _OF_NODES = (
     "RAY_USAGE_STATS_ENABLED",
     "AUTOSCALER_HEARTBEAT_TIMEOUT_S",
 )
-_VARIABLES = (*_OF_NODES, "PATH", "RAY_ADDRESS", "RAY_ON_SPARK_START_HOOK")
+_VARIABLES = (
+    *_OF_NODES,
+    "PATH",
+    "RAY_ADDRESS",
+    "RAY_ON_SPARK_START_HOOK",
+    "PYTHONBREAKPOINT",  # Ray sets it
+)
 
 
 class _Executor(NamedTuple):
@@ -267,8 +273,8 @@ def _quiet() -> Iterator[None]:
 def _start(options: Mapping[str, Any]) -> str:
     """The address of the cluster.
 
-    Ray gives its processes half a minute, which a busy machine may need for the first of them: what
-    fails is tried once more.
+    Ray's own limits are short for a busy machine (20 seconds for the head, 15 for what each node
+    starts besides), and can't be set: what fails is tried once more.
     """
     for is_last in (False, True):
         StartHook.started = None
@@ -281,7 +287,8 @@ def _start(options: Mapping[str, Any]) -> str:
             if is_last or not isinstance(error, RuntimeError):
                 why = str(error.__cause__ or error).strip().partition("\n")[0]
                 raise LaunchError(
-                    f"Ray could not start on Spark: {why} (RAY_ON_SPARK_JOB_SERVER_VERBOSE=1 in "
+                    f"Ray could not start on Spark: {why} Are the machines busy? Ray gives its "
+                    "processes 15 to 30 seconds to start. (RAY_ON_SPARK_JOB_SERVER_VERBOSE=1 in "
                     "the environment shows more.)"
                 ) from error
     raise AssertionError("the last time returns or raises")
