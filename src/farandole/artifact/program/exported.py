@@ -155,6 +155,7 @@ class Program(nn.Module):
         self._content = content
         self._exported = _exported(content)
         self.program = self._exported.module()
+        self._tensors = _number_of_tensors(self.program)
         self.training = False
         self.forward = _named(self.forward, self.program)  # type: ignore[method-assign]
 
@@ -181,9 +182,15 @@ class Program(nn.Module):
         return state
 
     def forward(self, *inputs: torch.Tensor) -> Any:
-        """Apply the program."""
+        """Apply the program.
+
+        Before it runs, torch compares how inputs are nested, which takes longer than a row through
+        a small network. Of plain tensors there is nothing to compare but their number; their sizes
+        are looked at by the program itself.
+        """
+        is_plain = len(inputs) == self._tensors and all(type(x) is torch.Tensor for x in inputs)
         try:
-            return self.program(*inputs)
+            return self.program.forward(*inputs) if is_plain else self.program(*inputs)
         except AssertionError as error:  # the sizes and types that it was exported for
             raise InputError(
                 f"The exported program can't take these rows ({error}). For any number of rows, "
@@ -198,6 +205,16 @@ class Program(nn.Module):
                 "further, load its weights into your own class: load(path, network=MyNetwork())."
             )
         return self
+
+
+def _number_of_tensors(program: nn.Module) -> int | None:
+    """How many tensors a program takes that takes nothing else and checks their sizes itself."""
+    spec: Any = getattr(program, "_in_spec", None)
+    if spec is None or not hasattr(program, "_guards_fn"):
+        return None
+    positional, named = spec.children()
+    is_plain = named.num_leaves == 0 and all(one.is_leaf() for one in positional.children())
+    return int(positional.num_children) if is_plain else None
 
 
 def _named(forward: Callable[..., Any], program: nn.Module) -> Callable[..., Any]:
