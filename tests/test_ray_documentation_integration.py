@@ -18,6 +18,7 @@ from tests.test_documentation_integration import (
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.timeout(400)  # actors start three times: minutes on a busy machine
 @pytest.mark.parametrize("page", [RAY_PAGE, ROOT / "README.md"], ids=lambda page: page.stem)
 def test_the_code_about_ray_runs(page: Path, ray_cluster: Any) -> None:
     found = blocks_of(page)

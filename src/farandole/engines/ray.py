@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -14,7 +15,7 @@ from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.ray_actor import ActorSpec
-from farandole.engines.ray_cluster import PlaceWatch, WorkerResources, connect, slots
+from farandole.engines.ray_cluster import PlaceWatch, WorkerResources, can_grow, connect, slots
 from farandole.engines.ray_gang import ActorGang, check_free_core
 from farandole.engines.serialization import PickledTask
 from farandole.engines.spark_rows import RowsJob, RowTargets
@@ -23,6 +24,8 @@ from farandole.world import LONGEST_WAIT
 
 START_SECONDS = 120.0
 """How long to wait for places, and then for actors to start."""
+REPLACEMENT_SECONDS = 10.0
+"""How long a node that was lost may take to be replaced."""
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 
 
@@ -157,10 +160,19 @@ class RayEngine:
         own = ray.util.get_node_ip_address()
         return all(node["NodeManagerAddress"] == own for node in ray.nodes() if node["Alive"])
 
-    def settled_slots(self, wanted: int, cpus: int | None = None) -> int:
-        """How many workers of so many cores the nodes have room for, were they free."""
+    def settled_slots(self, wanted: int, patience: float = REPLACEMENT_SECONDS) -> int:
+        """How many workers of one core the nodes have room for, were they free.
+
+        If those are fewer than `wanted`, nodes that may be on their way are waited for with
+        `patience`.
+        """
         ray = connect(self._address)
-        return slots(ray, WorkerResources.of(ray, "auto", cpus, self._resources))
+        deadline = time.monotonic() + patience
+        while True:
+            found = slots(ray, WorkerResources.of(ray, "auto", None, self._resources))
+            if found >= wanted or time.monotonic() > deadline or not can_grow(ray):
+                return found
+            time.sleep(0.5)
 
 
 def _check_resources(resources: object) -> None:
