@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from farandole.errors import InputError, MissingPackage
 
@@ -55,7 +55,8 @@ def _default_session() -> SparkSession | None:
 
 def activate(session: SparkSession) -> None:
     """Make a classic session the active one of this thread, as libraries of others expect it."""
-    session._jvm.SparkSession.setActiveSession(session._jsparkSession)  # type: ignore[attr-defined]
+    jvm: Any = session._jvm
+    jvm.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def check_running(session: SparkSession) -> None:
