@@ -75,6 +75,14 @@ def wait(job: RowsJob, workers: Workers, seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+def wait_for_error(job: RowsJob) -> None:
+    """Until Spark's job has failed."""
+    deadline = time.monotonic() + 60
+    while job._error is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def placed(spark: SparkSession, rows: int) -> DataFrame:
     from pyspark.sql import functions as F
 
@@ -99,8 +107,10 @@ def test_a_row_that_spark_can_not_compute_is_told_in_sparks_words(
     workers = Workers()
     # Behind the shuffle, so that some rows have gone before it.
     rows = placed(spark, 60_000).selectExpr("if(id = 59999, raise_error('a bad row'), id) AS id")
-    with running(rows, workers) as job, pytest.raises(Exception, match="a bad row"):
-        wait(job, workers)
+    with running(rows, workers) as job:
+        wait_for_error(job)
+        with pytest.raises(Exception, match="a bad row"):
+            job.check()
     workers.threads[1].join(20)
     assert workers.batches[1]
     assert [type(error) for error in workers.errors] == [PeerLost]
@@ -121,10 +131,7 @@ def test_a_worker_that_is_gone_has_the_first_word(
     monkeypatch.setattr(spark_rows, "_REASON_SECONDS", 3.0)
     workers = Workers(takes=1)
     with running(placed(spark, 2_000_000), workers) as job:
-        wait(job, workers)
-        deadline = time.monotonic() + 30
-        while job._error is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_for_error(job)
         job.check()  # Spark's error is there, and held back
         time.sleep(3.1)
         with pytest.raises(Exception, match="no longer takes rows"):
@@ -138,7 +145,5 @@ def test_a_second_attempt_is_turned_away(spark: SparkSession) -> None:
     again: Any = Workers()
     again.received[0]._taken = True
     with running(placed(spark, 10), again) as job:
-        deadline = time.monotonic() + 30
-        while job._error is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_for_error(job)
         assert "rows of a task that failed" in str(job._error)
