@@ -148,7 +148,10 @@ class RayEngine:
                 if job is not None:
                     job.check()
 
-            return collector.results(stoppable=task.stoppable, each_time=look)
+            results = collector.results(stoppable=task.stoppable, each_time=look)
+            if job is not None:
+                job.finish()
+            return results
 
     def connect(self) -> None:
         """Connect to Ray, or start it; nothing if that was done before."""
