@@ -73,7 +73,7 @@ class TrainingData:
     def with_first_rows(self, columns: Columns, *, wait: bool) -> TrainingData:
         """The same with its first rows; Spark may `wait` for them as long as it takes."""
         if self.ray is not None:
-            batch = self.ray.first_rows(columns.names)
+            batch = self.ray.first_rows(columns.names, wait=wait)
             return replace(self, first=None if batch is None else FirstRows(batch))
         return replace(self, first=first_rows(self.source, columns.names, self.frame, wait=wait))
 
@@ -174,12 +174,12 @@ def _in_ray(data: Any, engine: Engine, recipe: Recipe, label: str) -> RayData:
     """The rows in Ray's object store, or in one of its data sets; a table is put there."""
     if isinstance(engine, RayEngine):
         engine.connect()
-    if is_ray_data(data):
-        return ray_data(data, shuffle=recipe.shuffle)
-    source = local_source(data, shuffle=recipe.shuffle, label=label)
-    if _known_count(source) == 0:
+    if not is_ray_data(data):
+        data = local_source(data, shuffle=recipe.shuffle, label=label)
+    found = ray_data(data, shuffle=recipe.shuffle)
+    if found.count() == 0:
         raise InputError("There are no rows to train on: the data set is empty.")
-    return ray_data(source, shuffle=recipe.shuffle)
+    return found
 
 
 def _make_source(frame: Any, data: Any, recipe: Recipe, label: str) -> Source:

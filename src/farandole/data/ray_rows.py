@@ -7,7 +7,7 @@ Ray itself pickles, so that it knows who still needs its objects.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -23,22 +23,20 @@ from farandole.errors import InputError
 
 _CHUNK_BYTES, _CHUNK_ROWS = 64 << 20, 1 << 16
 _FIRST = 32
+Router = Callable[[int, pa.RecordBatch], Sequence[pa.RecordBatch]]
+"""Gives, of how many ranks there are and a batch, the rows of each rank with their keys."""
 
 
 class RayRows(Protocol):
     """What workers of one run read."""
 
     @property
-    def is_routed(self) -> bool:
-        """Whether what a worker reads belongs to others too."""
+    def router(self) -> Router | None:
+        """Who owns what a worker reads; None: it reads its own only, with keys."""
         ...
 
     def batches(self, rank: int, size: int) -> Iterator[pa.RecordBatch]:
         """What one worker reads."""
-        ...
-
-    def route(self, size: int, batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
-        """What of it belongs to each rank, with keys."""
         ...
 
 
@@ -72,8 +70,8 @@ class RayData(Protocol):
         """How many there are, where that is known without reading them."""
         ...
 
-    def first_rows(self, names: Sequence[str]) -> pa.RecordBatch | None:
-        """Some of them, with keys."""
+    def first_rows(self, names: Sequence[str], *, wait: bool) -> pa.RecordBatch | None:
+        """Some of them, with keys; None where they would take long, and aren't to be waited for."""
         ...
 
     def rows(self, names: Sequence[str], size: int) -> RayRows:
@@ -133,8 +131,8 @@ class RayTables:
         """Of all tables."""
         return sum(self.counts)
 
-    def first_rows(self, names: Sequence[str]) -> pa.RecordBatch | None:
-        """Those of the first table."""
+    def first_rows(self, names: Sequence[str], *, wait: bool) -> pa.RecordBatch | None:
+        """Those of the first table, which are there."""
         some = replace(self, references=self.references[:1], counts=self.counts[:1])
         batches = some.rows(names, 1).batches(0, 1)
         return next((batch.slice(0, _FIRST) for batch in batches), None)
@@ -152,7 +150,7 @@ class TableRows:
     counts: tuple[int, ...]
     names: tuple[str, ...]
     placement: Placement
-    is_routed: bool = False
+    router: None = None
 
     def batches(self, rank: int, size: int) -> Iterator[pa.RecordBatch]:
         """The share of one worker, table after table."""
@@ -175,10 +173,6 @@ class TableRows:
             yield from keyed(batch, position, self.placement, rank, size)
             position += batch.num_rows
 
-    def route(self, size: int, batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
-        """A worker reads its own only."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class RayDataset:
@@ -189,25 +183,26 @@ class RayDataset:
 
     @classmethod
     def of(cls, dataset: Any, *, shuffle: bool) -> RayDataset:
-        """Look at its first rows, which tell the types of columns."""
+        """Ask for the types of its columns; where Ray doesn't know them, the first rows tell."""
         if not shuffle:
             raise InputError(
                 "shuffle=False needs rows that have positions, and those of a ray.data.Dataset "
                 "have none: it gives its blocks as they become ready. Write Parquet files, or "
                 "pass references to tables."
             )
-        first = _first_table(dataset)
-        if first is None:
+        known = getattr(dataset.schema(), "base_schema", None)
+        empty = known.empty_table() if isinstance(known, pa.Schema) else _first_table(dataset)
+        if empty is None:
             raise InputError("There are no rows to train on: the data set is empty.")
-        return cls(dataset, FedSource(first.schema, Placement.STRIPES))
+        return cls(dataset, FedSource(_plain_table(empty).schema, Placement.STRIPES))
 
     def count(self) -> int | None:
         """To count them, all would have to be computed."""
         return None
 
-    def first_rows(self, names: Sequence[str]) -> pa.RecordBatch | None:
-        """As soon as Ray has computed so many."""
-        table = _first_table(self.dataset.select_columns(list(names)))
+    def first_rows(self, names: Sequence[str], *, wait: bool) -> pa.RecordBatch | None:
+        """Only if they are waited for: Ray may have to read a whole file for them."""
+        table = _first_table(self.dataset.select_columns(list(names))) if wait else None
         if table is None:
             return None
         batch = next(_pieces(table.select(list(names))))
@@ -225,7 +220,11 @@ class DatasetRows:
 
     streams: tuple[Any, ...]
     names: tuple[str, ...]
-    is_routed: bool = True
+
+    @property
+    def router(self) -> Router:
+        """Rows come to any worker."""
+        return self.route
 
     def batches(self, rank: int, size: int) -> Iterator[pa.RecordBatch]:
         """Block after block."""

@@ -115,7 +115,7 @@ class RayEngine:
             monitor = stack.enter_context(HeartbeatMonitor(host, heartbeat))
             addresses, store_port = gang.addresses, gang.open_store_port()
             row_ports: tuple[int, ...] = ()
-            if rows is not None and rows.is_routed:
+            if rows is not None and rows.router is not None:
                 check_free_core(ray, num_workers, resources, interrupts)
                 row_ports = gang.open_row_ports(addresses) if num_workers > 1 else row_ports
             job: RowsJob | None = None

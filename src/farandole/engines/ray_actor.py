@@ -145,10 +145,12 @@ class WorkerActor:
                 credentials = spec.driver.credentials
                 yield from ReceivedRows(spec.rank, self._rows, credentials, print).batches()
             return
-        read, route = rows.batches(spec.rank, spec.size), partial(rows.route, spec.size)
-        if not rows.is_routed:
+        read = rows.batches(spec.rank, spec.size)
+        if rows.router is None:
             yield from read
-        elif self._rows is None:
+            return
+        route = partial(rows.router, spec.size)
+        if self._rows is None:  # there is nobody else
             for batch in read:
                 yield from route(batch)
         else:

@@ -136,7 +136,6 @@ class ActorGang:
                 "num_gpus": self._resources.gpus,
                 "resources": dict(self._resources.others),
                 "scheduling_strategy": place,
-                "name": None,
             }
             self._actors.append(actor.options(**options).remote())
         own = str(self._ray.util.get_node_ip_address())
