@@ -143,7 +143,10 @@ class RayEngine:
             checks = [watch.look]
             if job is not None:
                 checks.append(stack.enter_context(job).check)
-            return collector.results(stoppable=task.stoppable, each_time=checks)
+            results = collector.results(stoppable=task.stoppable, each_time=checks)
+            if job is not None:
+                job.finish()
+            return results
 
     def connect(self) -> None:
         """Connect to Ray, or start it; nothing if that was done before."""

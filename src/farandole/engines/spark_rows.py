@@ -10,6 +10,7 @@ worker's shard before the next is read, so that neither end holds more than one.
 
 from __future__ import annotations
 
+import math
 import queue
 import secrets
 import socket
@@ -178,6 +179,18 @@ class RowsJob:
         elif self._sent is not None and self._sent < self._size:
             # Spark starts no task for a plan that it knows to be empty.
             raise InputError("There are no rows to train on: the DataFrame is empty.")
+
+    def finish(self) -> None:
+        """Raise unless the job has ended well: no result counts before that.
+
+        When Spark fails amid a partition, Python sees the end of its rows and no error. So a worker
+        may take a part of them for all, and only the job tells.
+        """
+        self._thread.join(_REASON_SECONDS)
+        if self._thread.is_alive():
+            raise LaunchError("The workers are done, but Spark's job that sends rows doesn't end.")
+        self._failed = -math.inf
+        self.check()
 
     def _run(self) -> None:
         try:
