@@ -46,6 +46,7 @@ def test_parquet_files_give_one_network_on_three_engines(
 
 
 def test_a_dataframe_and_a_data_set_give_one_network(spark: SparkSession, ray_cluster: Any) -> None:
-    on_spark = weights(spark.createDataFrame(table()), "spark")
-    on_ray = weights(ray_cluster.data.from_arrow(table()), "ray")
-    torch.testing.assert_close(on_ray, on_spark, atol=1e-6, rtol=0)
+    frame = spark.createDataFrame(table())
+    on_spark = weights(frame, "spark")
+    for data in (ray_cluster.data.from_arrow(table()), frame):
+        torch.testing.assert_close(weights(data, "ray"), on_spark, atol=1e-6, rtol=0)

@@ -16,7 +16,10 @@ def cluster(*nodes: dict[str, float]) -> Any:
     total: dict[str, float] = {}
     for node in nodes[:-1]:
         total |= {name: total.get(name, 0) + amount for name, amount in node.items()}
-    return SimpleNamespace(nodes=lambda: found, cluster_resources=lambda: total)
+    free = {"CPU": 0.0}
+    return SimpleNamespace(
+        nodes=lambda: found, cluster_resources=lambda: total, available_resources=lambda: free
+    )
 
 
 def test_workers_fit_on_whole_nodes() -> None:
@@ -31,12 +34,15 @@ def test_more_places_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "_WATCH_SECONDS", 0.0)
     told: list[int] = []
     ray = cluster({"CPU": 1.0}, {"CPU": 9.0})
-    watch = PlaceWatch(ray, WorkerResources(1), 2, lambda: told.append(1))
+    watch = PlaceWatch(ray, WorkerResources(1), 1, 2, lambda: told.append(1))
     watch.look()
     assert told == []
     ray.nodes()[-1]["Alive"] = True
     watch.look()
+    assert told == []  # another one has taken it
+    ray.available_resources()["CPU"] = 1.0
+    watch.look()
     watch.look()
     assert told == [1]
-    PlaceWatch(ray, WorkerResources(1), None, lambda: told.append(2)).look()
+    PlaceWatch(ray, WorkerResources(1), 1, None, lambda: told.append(2)).look()
     assert told == [1]

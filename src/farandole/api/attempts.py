@@ -181,9 +181,14 @@ class Attempts:
 
     def _available_workers(self, error: Exception) -> int:
         """How many workers there can be now; raises if those are too few."""
-        if not isinstance(self._data.engine, SparkEngine | RayEngine):
-            return self._limits.workers
-        available = min(self._data.engine.settled_slots(self._limits.workers), self._limits.workers)
+        engine, wanted = self._data.engine, self._limits.workers
+        if isinstance(engine, RayEngine):
+            of_each: Any = {"device": self._limits.device, "cpus": self._limits.cpus}
+            available = min(engine.settled_slots(wanted, **of_each), wanted)
+        elif isinstance(engine, SparkEngine):
+            available = min(engine.settled_slots(wanted), wanted)
+        else:
+            return wanted
         if available < self._limits.min_workers:
             error.add_note(
                 f"(Of {self._limits.workers} workers, {available} can run now, and min_workers is "

@@ -86,12 +86,12 @@ def run(
     work = partial(_call, fn, tuple(args), dict(kwargs or {}))
     task = Task(_nothing, work, encrypt=encrypt, device=device, cpus=cpus_per_worker)
     runner = resolve(engine)
-    workers = most_workers(runner) if num_workers is None else num_workers
+    workers = num_workers or most_workers(runner, device, cpus_per_worker)
     return runner.run(task, workers, timeout=timeout, heartbeat=heartbeat, on_message=print_output)
 
 
-def most_workers(engine: Engine) -> int:
-    """How many workers an engine can run at once.
+def most_workers(engine: Engine, device: str = "auto", cpus: int | None = None) -> int:
+    """How many workers an engine can run at once; on Ray, with so many cores on such a device.
 
     >>> from farandole.engines import InlineEngine
     >>> most_workers(InlineEngine())
@@ -99,7 +99,9 @@ def most_workers(engine: Engine) -> int:
     """
     if engine.name == "inline":
         return 1
-    if isinstance(engine, SparkEngine | RayEngine):
+    if isinstance(engine, RayEngine):
+        return engine.settled_slots(1, device=device, cpus=cpus)
+    if isinstance(engine, SparkEngine):
         return engine.settled_slots(1)
     return usable_cores()
 

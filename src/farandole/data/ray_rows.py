@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from farandole.data.content_hash import content_keys
 from farandole.data.order import VIRTUAL_SHARDS, stripe_of
+from farandole.data.packing import pack_groups
 from farandole.data.pandas_to_arrow import table_from_pandas
 from farandole.data.schema import KEY
 from farandole.data.source import Placement, TableSource, keyed, span_of
@@ -98,7 +99,10 @@ def collected(data: Any) -> pa.Table:
 
     if _is_dataset(data):
         tables = data.iter_batches(batch_size=None, batch_format="pyarrow")
-        return pa.concat_tables([_plain_table(table) for table in tables])
+        found = [_plain_table(table) for table in tables]
+        if not found:
+            raise InputError("There are no rows to train on: the data set is empty.")
+        return pa.concat_tables(found)
     return pa.concat_tables([_as_table(each) for each in ray.get(_references(data))])
 
 
@@ -132,9 +136,8 @@ class RayTables:
         return sum(self.counts)
 
     def first_rows(self, names: Sequence[str], *, wait: bool) -> pa.RecordBatch | None:
-        """Those of the first table, which are there."""
-        some = replace(self, references=self.references[:1], counts=self.counts[:1])
-        batches = some.rows(names, 1).batches(0, 1)
+        """Those of the first table that has any."""
+        batches = self.rows(names, 1).batches(0, 1)
         return next((batch.slice(0, _FIRST) for batch in batches), None)
 
     def rows(self, names: Sequence[str], size: int) -> TableRows:
@@ -234,7 +237,8 @@ class DatasetRows:
 
     def route(self, size: int, batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
         """By the hash of a row's content, as with Spark."""
-        keys = content_keys(batch.columns)
+        groups = pack_groups(batch.schema, self.names)  # the order in which Spark hashes them
+        keys = content_keys([batch.column(name) for group in groups for name in group])
         batch = batch.append_column(KEY, pa.array(keys))
         if size == 1:
             return [batch]

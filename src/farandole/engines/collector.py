@@ -172,6 +172,7 @@ class Collector:
                 self._fail(ending.failure)
             else:
                 self._lose(rank, (worker.ending() or ending).how)
+            return  # one is enough: each of the others would cost as long again
 
     def _check_heartbeats(self) -> None:
         lost = self._monitor.lost

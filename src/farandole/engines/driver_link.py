@@ -112,7 +112,7 @@ class DriverEndpoint:
             _PURPOSE,
             limit=_MOST_BYTES,
             on_channel=self._welcome,
-            on_stranger=_print_notice,
+            on_stranger=print_notice,
         )
         return self
 
@@ -378,7 +378,8 @@ def _connect(address: Address, timeout: float) -> Channel | None:
         return None
 
 
-def _print_notice(text: str) -> None:
+def print_notice(text: str) -> None:
+    """To the user, apart from what their code prints."""
     print(f"farandole: {text}", file=sys.stderr, flush=True)
 
 

@@ -131,6 +131,10 @@ def _context(certificate: str, is_listener: bool) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=certificate[certificate.index("-----BEGIN CERTIFICATE") :])
     _load_key(context, certificate)
+    if is_listener:
+        # Who only writes would never read them, and closing with something unread resets the
+        # connection: what is on its way would be lost.
+        context.num_tickets = 0
     return context
 
 

@@ -120,7 +120,9 @@ class RayEngine:
                 row_ports = gang.open_row_ports(addresses) if num_workers > 1 else row_ports
             job: RowsJob | None = None
             if frame is not None:
-                hosts = gang.hosts_for_rows(local=_spark.is_local(frame.sparkSession))
+                session = frame.sparkSession
+                is_here = _spark.is_local(session) and not _spark.is_connect(session)
+                hosts = gang.hosts_for_rows(local=is_here)
                 targets = tuple(zip(hosts, gang.open_row_ports(hosts), strict=True))
                 job = RowsJob(frame, RowTargets(targets, endpoint.address.credentials))
 
@@ -139,7 +141,9 @@ class RayEngine:
 
             workers = gang.run(spec_of, rows, monitor)
             collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
-            watch = PlaceWatch(ray, resources, self._wanted_workers, endpoint.request_restart)
+            watch = PlaceWatch(
+                ray, resources, num_workers, self._wanted_workers, endpoint.request_restart
+            )
             checks = [watch.look]
             if job is not None:
                 checks.append(stack.enter_context(job).check)
@@ -158,8 +162,15 @@ class RayEngine:
         own = ray.util.get_node_ip_address()
         return all(node["NodeManagerAddress"] == own for node in ray.nodes() if node["Alive"])
 
-    def settled_slots(self, wanted: int, patience: float = REPLACEMENT_SECONDS) -> int:
-        """How many workers of one core the nodes have room for, were they free.
+    def settled_slots(
+        self,
+        wanted: int,
+        patience: float = REPLACEMENT_SECONDS,
+        *,
+        device: str = "auto",
+        cpus: int | None = None,
+    ) -> int:
+        """How many workers of so many cores the nodes have room for, were they free.
 
         If those are fewer than `wanted`, nodes that may be on their way are waited for with
         `patience`.
@@ -167,7 +178,7 @@ class RayEngine:
         ray = connect(self._address)
         deadline = time.monotonic() + patience
         while True:
-            found = slots(ray, WorkerResources.of(ray, "auto", None, self._resources))
+            found = slots(ray, WorkerResources.of(ray, device, cpus, self._resources))
             if found >= wanted or time.monotonic() > deadline or not can_grow(ray):
                 return found
             time.sleep(0.5)

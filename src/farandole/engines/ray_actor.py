@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from farandole.engines.addresses import addresses_of, network_stack, own_address
 from farandole.engines.authenticated_listener import StrangerHandler, listen
-from farandole.engines.driver_link import Address, DriverLink
+from farandole.engines.driver_link import Address, DriverLink, print_notice
 from farandole.engines.encryption import Credentials
 from farandole.engines.failure import Failure
 from farandole.engines.heartbeat import Heartbeat, HeartbeatAddress
@@ -143,7 +143,7 @@ class WorkerActor:
                 from farandole.engines.spark_rows import ReceivedRows
 
                 credentials = spec.driver.credentials
-                yield from ReceivedRows(spec.rank, self._rows, credentials, print).batches()
+                yield from ReceivedRows(spec.rank, self._rows, credentials, print_notice).batches()
             return
         read = rows.batches(spec.rank, spec.size)
         if rows.router is None:
@@ -156,7 +156,7 @@ class WorkerActor:
         else:
             places = list(zip(spec.addresses, spec.row_ports, strict=True))
             credentials = spec.driver.credentials
-            exchange = RowExchange(spec.rank, places, self._rows, credentials, print)
+            exchange = RowExchange(spec.rank, places, self._rows, credentials, print_notice)
             yield from exchange.batches(read, route)
 
 

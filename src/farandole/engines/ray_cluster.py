@@ -43,9 +43,9 @@ def connect(address: str | None) -> Any:
         _refuse_client(wanted)
         try:
             ray.init(address=wanted, **_QUIET)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise LaunchError(
-                f"Ray at {wanted!r} can't be reached: {str(error).splitlines()[0]}. Is it running "
+                f"Ray at {wanted!r} can't be reached: {_first_line(error)}. Is it running "
                 "(`ray status`), and does this process have its token (RAY_AUTH_TOKEN)?"
             ) from error
         return ray
@@ -77,8 +77,12 @@ def start_ray(ray: Any, **options: Any) -> None:
         except Exception as error:  # Ray gives its own processes 30 s, on a busy machine too
             ray.shutdown()
             if attempt + 1 == _STARTS:
-                said = str(error).splitlines()[0]
+                said = _first_line(error)
                 raise LaunchError(f"Ray could not be started on this machine: {said}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _check_connection(ray: Any, address: str | None) -> None:
@@ -149,12 +153,21 @@ def slots(ray: Any, resources: WorkerResources) -> int:
 
 
 class PlaceWatch:
-    """Looks, now and then, whether the cluster has got room for so many workers; tells once."""
+    """Looks, now and then, whether a run of fewer workers could have as many as it wanted.
+
+    It tells once, when that many fit on the nodes and those that it lacks would be free.
+    """
 
     def __init__(
-        self, ray: Any, resources: WorkerResources, wanted: int | None, tell: Callable[[], None]
+        self,
+        ray: Any,
+        resources: WorkerResources,
+        size: int,
+        wanted: int | None,
+        tell: Callable[[], None],
     ) -> None:
         self._ray = ray
+        self._size = size
         self._resources = resources
         self._wanted = wanted
         self._tell = tell
@@ -165,6 +178,7 @@ class PlaceWatch:
         if self._wanted is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _WATCH_SECONDS
-        if slots(self._ray, self._resources) >= self._wanted:
+        is_free = self._resources.fits(self._ray.available_resources()) >= self._wanted - self._size
+        if is_free and slots(self._ray, self._resources) >= self._wanted:
             self._wanted = None
             self._tell()

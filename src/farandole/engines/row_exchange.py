@@ -25,11 +25,12 @@ Router = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
 """Gives the rows of a batch that belong to each rank, with their keys."""
 
 _PURPOSE = b"rows"
-_MOST_BYTES = 4 << 30
+MOST_BYTES = 4 << 30
 """Of a message: one batch."""
 _MOST_WAITING = 4
 """Batches that have come and have not been taken."""
-_CONNECT_SECONDS = 60.0
+CONNECT_SECONDS = 300.0
+"""How long a worker may take from its start to the moment when it wants rows."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class RowExchange:
             listener,
             credentials,
             _PURPOSE,
-            limit=_MOST_BYTES,
+            limit=MOST_BYTES,
             on_channel=self._welcome,
             on_stranger=on_stranger,
         )
@@ -98,9 +99,9 @@ class RowExchange:
                     if rank == self._rank:
                         self._queue.put(part)
                     else:
-                        peers[rank].send(_to_bytes(part))
-            for channel in peers.values():
-                channel.send(b"")
+                        _send(peers[rank], rank, to_bytes(part))
+            for rank, channel in peers.items():
+                _send(channel, rank, b"")
             self._queue.put(_End())
         except BaseException as error:
             self._queue.put(error)
@@ -110,13 +111,13 @@ class RowExchange:
         return [rank for rank in range(len(self._addresses)) if rank != self._rank]
 
     def _call(self, rank: int) -> Channel:
-        options: Any = {"timeout": _CONNECT_SECONDS, "limit": _MOST_BYTES}
+        options: Any = {"timeout": CONNECT_SECONDS, "limit": MOST_BYTES}
         try:
             channel = connect(self._addresses[rank], self._credentials, _PURPOSE, **options)
         except OSError as error:
             raise PeerLost([rank]) from error
-        channel.send(self._rank.to_bytes(4, "big"))
         self._channels.append(channel)
+        _send(channel, rank, self._rank.to_bytes(4, "big"))
         return channel
 
     def _welcome(self, channel: Channel) -> None:
@@ -136,7 +137,16 @@ class RowExchange:
             self._queue.put(lost)
 
 
-def _to_bytes(batch: pa.RecordBatch) -> bytes:
+def _send(channel: Channel, rank: int, data: bytes) -> None:
+    """A peer that no longer listens is lost: its own error, or its end, is the cause."""
+    try:
+        channel.send(data)
+    except OSError as error:
+        raise PeerLost([rank]) from error
+
+
+def to_bytes(batch: pa.RecordBatch) -> bytes:
+    """A batch as one message."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)

@@ -27,6 +27,7 @@ from farandole import _spark
 from farandole.engines.authenticated_listener import AuthenticatedListener, StrangerHandler
 from farandole.engines.channel import Channel, connect
 from farandole.engines.encryption import Credentials
+from farandole.engines.row_exchange import CONNECT_SECONDS, MOST_BYTES, to_bytes
 from farandole.engines.spark_errors import translated
 from farandole.errors import InputError, LaunchError, PeerLost
 
@@ -34,11 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PURPOSE = b"rows of Spark"
-_MOST_BYTES = 4 << 30
-"""Of a message: one batch."""
 _GO, _TAKEN = b"go", b"taken"
-_CONNECT_SECONDS = 300.0
-"""How long a worker may take from its start to the moment when it wants rows."""
 _REASON_SECONDS = 60.0
 """How long Spark may take to say why rows stopped coming, or a worker to say why it is gone."""
 _CANCEL_SECONDS = 10.0
@@ -67,8 +64,8 @@ def send_partition(
             targets.addresses[rank],
             targets.credentials,
             _PURPOSE,
-            timeout=_CONNECT_SECONDS,
-            limit=_MOST_BYTES,
+            timeout=CONNECT_SECONDS,
+            limit=MOST_BYTES,
         )
     except OSError as error:
         raise _gone(rank, error) from error
@@ -76,7 +73,7 @@ def send_partition(
         if channel.receive() == _TAKEN:
             raise _gone(rank, "it has rows of a task that failed, or still runs")
         for batch in batches:
-            channel.send(_to_bytes(batch))
+            channel.send(to_bytes(batch))
             rows += batch.num_rows
         channel.send(b"")
     except (OSError, EOFError) as error:
@@ -103,7 +100,7 @@ class ReceivedRows:
             listener,
             credentials,
             _PURPOSE,
-            limit=_MOST_BYTES,
+            limit=MOST_BYTES,
             on_channel=self._answer,
             on_stranger=on_stranger,
         )
@@ -172,9 +169,12 @@ class RowsJob:
             first = None
             with suppress(Exception):  # the session may have been stopped meanwhile
                 first = _spark.first_failure(self._session, self._tag)
-            is_gone = _GONE in (first or str(self._error))
+            error, is_gone = self._error, _GONE in (first or str(self._error))
+            if first is not None and not is_gone and _GONE in str(error):
+                # Later attempts of that task were turned away, and Spark tells of the last one.
+                error = RuntimeError(f"Job aborted due to stage failure: {first}")
             if not is_gone or time.monotonic() > self._failed + _REASON_SECONDS:
-                told = translated(self._error, [], {}, self._secret, first=first)
+                told = translated(error, [], {}, self._secret, first=first)
                 raise told from told.__cause__  # and not from Spark's wall of text
         elif self._sent is not None and self._sent < self._size:
             # Spark starts no task for a plan that it knows to be empty.
@@ -204,10 +204,3 @@ class RowsJob:
 def _gone(rank: int, why: object) -> RuntimeError:
     _spark.hide_traceback()
     return RuntimeError(f"the worker of rank {rank} {_GONE} ({why})")
-
-
-def _to_bytes(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())

@@ -71,9 +71,9 @@ def ray_on_spark(
     with ExitStack() as stack:
         stack.enter_context(_environment(_asked_executor(session)))
         _spark.activate(session)
+        stack.callback(_end, ray)  # before: Ctrl-C may come during a start that takes a minute
         with _quiet():
             address = _start(options)
-        stack.callback(_end, ray)
         ray.init(address=address, **_QUIET)
         _check_nodes(ray, workers)
         yield address
@@ -196,10 +196,10 @@ def _asked_executor(session: SparkSession) -> str:
         found = session.sparkContext.parallelize([0], 1).map(_described).collect()[0]
     except Exception as error:
         said = [line for line in str(error).splitlines() if "ModuleNotFoundError" in line]
+        why = said[-1].strip() if said else str(error).partition("\n")[0]
         raise LaunchError(
-            "Spark's executors can't run this: "
-            f"{said[-1].strip() if said else str(error).splitlines()[0]}. They need farandole and "
-            "ray: see the guide's page on clusters."
+            f"Spark's executors can't run this: {why}. They need farandole and ray: see the guide's "
+            "page on clusters."
         ) from error
     if found.version != own:
         has = "no ray" if found.version is None else f"ray {found.version}"
@@ -317,6 +317,8 @@ def _end(ray: Any) -> None:
 def _wait_for_end(cluster: Any) -> None:
     """Until the head and the nodes of this machine have ended: Spark has its slots back then."""
     StartHook.started = None
+    if cluster is None:
+        return
     deadline = time.monotonic() + _END_SECONDS
     with suppress(subprocess.TimeoutExpired):
         cluster.head_proc.wait(_END_SECONDS)
