@@ -7,7 +7,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from farandole.data import Columns
 from farandole.data.content_hash import content_keys
+from farandole.data.ray_rows import DatasetRows
+from farandole.data.schema import KEY
+from farandole.data.source import placed_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,3 +53,16 @@ def test_keys_are_those_of_spark(spark: SparkSession) -> None:
     for names, keys in zip(choices, expected, strict=True):
         columns = [rows[name].combine_chunks() for name in names]
         assert content_keys(columns).tolist() == list(keys), names
+
+
+def test_a_wide_table_is_hashed_in_the_order_in_which_spark_sends_it(spark: SparkSession) -> None:
+    floats = [f"f{number}" for number in range(70)]
+    names = (floats[0], "id", *floats[1:])
+    rng = np.random.default_rng(0)
+    rows = pa.table(
+        {name: np.arange(9) if name == "id" else rng.random(9, np.float32) for name in names}
+    )
+    columns = Columns(features=names, labels=())
+    placed = placed_rows(spark.createDataFrame(rows), columns, 1, shuffle=True)
+    (routed,) = DatasetRows((), names).route(1, rows.to_batches()[0])
+    assert sorted(row[KEY] for row in placed.collect()) == sorted(routed[KEY].to_pylist())

@@ -198,8 +198,8 @@ def _asked_executor(session: SparkSession) -> str:
         said = [line for line in str(error).splitlines() if "ModuleNotFoundError" in line]
         why = said[-1].strip() if said else str(error).partition("\n")[0]
         raise LaunchError(
-            f"Spark's executors can't run this: {why}. They need farandole and ray: see the guide's "
-            "page on clusters."
+            f"Spark's executors can't run this: {why}. They need farandole and ray: see the "
+            "guide's page on clusters."
         ) from error
     if found.version != own:
         has = "no ray" if found.version is None else f"ray {found.version}"
