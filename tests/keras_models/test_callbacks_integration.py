@@ -54,7 +54,7 @@ def trained(callbacks: Any, **options: Any) -> Any:
     )
 
 
-def steering() -> list[Any]:
+def deciding() -> list[Any]:
     """Stops too early, and slows down: what happens depends on every epoch's numbers."""
     plateau = keras.callbacks.ReduceLROnPlateau(monitor="val_loss", patience=1, factor=0.1)
     stopping = keras.callbacks.EarlyStopping(
@@ -65,14 +65,20 @@ def steering() -> list[Any]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_early_stopping_and_plateaus_are_those_of_fit(workers: int) -> None:
-    history, model = fitted(steering())
-    result = trained(steering(), num_workers=workers)
+    history, model = fitted(deciding())
+    result = trained(deciding(), num_workers=workers)
     assert 2 < len(result.history) == len(history["loss"])
     for ours, theirs in (("train_loss", "loss"), ("validation_loss", "val_loss")):
         np.testing.assert_allclose(result.history[ours], history[theirs], rtol=1e-5)
     np.testing.assert_allclose(result.history.learning_rate, history["learning_rate"], rtol=1e-6)
     for one, other in zip(result.network.model.get_weights(), model.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6)
+
+
+def test_a_rate_that_begins_at_zero() -> None:
+    rising = [keras.callbacks.LearningRateScheduler(lambda epoch: 0.01 * epoch)]
+    result = trained(rising, epochs=3)
+    np.testing.assert_allclose(result.history.learning_rate, [0.0, 0.01, 0.02], rtol=1e-6)
 
 
 def test_files_and_functions(tmp_path: Path) -> None:
@@ -137,4 +143,6 @@ def test_what_cant_work_is_refused_by_name(make: Any, reason: str) -> None:
 
 def test_callbacks_are_for_keras_models() -> None:
     with pytest.raises(InputError, match="observer"):
-        train(torch.nn.Linear(4, 3), CASE.table(), callbacks=steering())
+        train(torch.nn.Linear(4, 3), CASE.table(), callbacks=deciding())
+    with pytest.raises(InputError, match="undo each other's work"):
+        trained(deciding(), schedule=torch.optim.lr_scheduler.ExponentialLR)

@@ -10,7 +10,7 @@ from tests.keras_models.cases import CASES, keras
 from farandole import train
 from farandole.errors import InputError
 from farandole.keras_models import training_options
-from farandole.parallel import Sharded
+from farandole.parallel import ParameterServer, Sharded
 
 losses, optimizers = keras.losses, keras.optimizers
 
@@ -29,8 +29,9 @@ def test_strategies_that_split_a_model_by_layers(strategy: str) -> None:
 
 def test_strategies_that_split_tensors() -> None:
     refused("need whole tensors", strategy="sharded", num_workers=2)
-    clipped = optimizers.Adam(global_clipnorm=1.0)
-    refused("global_clipnorm", strategy=Sharded(stage=1), num_workers=2, optimizer=clipped)
+    refused("of all variables together", strategy=Sharded(stage=1), num_workers=2)
+    asynchronous = ParameterServer(asynchronous=True)
+    refused("count updates of all workers", strategy=asynchronous, num_workers=2)
 
 
 def test_options_that_keras_decides_itself() -> None:

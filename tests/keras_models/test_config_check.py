@@ -130,6 +130,13 @@ def test_a_hostile_config_is_refused_and_runs_nothing(name: str) -> None:
     assert RAN == []
 
 
+def test_a_class_of_the_process_that_has_a_layers_name() -> None:
+    plain = with_layer(module="keras.layers", class_name="Dense", config={"units": 2})
+    checked_config(plain)
+    with keras.saving.custom_object_scope({"Dense": Registered}), pytest.raises(RefusedConfig):
+        checked_config(plain)
+
+
 @pytest.mark.attack("a lambda in a Keras model", "ArtifactError, and it hasn't run")
 def test_a_lambda_needs_the_word(tmp_path: Path) -> None:
     hostile = lambda_config(tmp_path)

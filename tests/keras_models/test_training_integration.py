@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from tests.keras_models.cases import BATCH, CASES, keras
 from tests.keras_models.parity import EPOCHS, HISTORY, WEIGHTS, differences, trained
 
@@ -154,3 +155,6 @@ def test_a_checkpoint_has_the_optimizer_and_goes_on_to_the_same_weights(tmp_path
     np.testing.assert_allclose(
         resumed.history.train_loss[2:], straight.history.train_loss[2:], rtol=1e-5
     )
+    pairs = zip(resumed.network.parameters(), straight.network.parameters(), strict=True)
+    for found, expected in pairs:  # the average of weights among them, which no loss shows
+        torch.testing.assert_close(found, expected)

@@ -66,5 +66,11 @@ def check_callbacks(callbacks: Sequence[Any] | None, network: Any, recipe: Recip
             "callbacks need an optimizer of Keras's, whose learning rate they may change. "
             f"Received: optimizer={recipe.optimizer!r}"
         )
+    if callable(recipe.schedule):
+        raise InputError(
+            "callbacks may change the learning rate, and so does a schedule of torch's: they would "
+            "undo each other's work. Leave schedule=… out, or give the optimizer a schedule of "
+            "Keras's."
+        )
     for one in callbacks:
         check_callback(one)

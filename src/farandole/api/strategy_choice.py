@@ -75,15 +75,21 @@ def _check_keras(strategy: Strategy, recipe: Recipe, num_workers: int) -> None:
             else "only the model itself knows in which order its layers are called"
         )
         raise InputError(
-            f'strategy={strategy!r} can\'t train a Keras model: {why}. Use "allreduce", or '
-            "Sharded(stage=1), which splits the optimizer's memory by variables."
+            f'strategy={strategy!r} can\'t train a Keras model: {why}. Use "allreduce".'
         )
-    optimizer = recipe.optimizer
-    clips = isinstance(optimizer, KerasOptimizerFactory) and optimizer.clips_globally
-    if num_workers > 1 and clips and isinstance(strategy, Sharded):
+    optimizer, is_sharded = recipe.optimizer, isinstance(strategy, Sharded)
+    if num_workers == 1 or not isinstance(optimizer, KerasOptimizerFactory):
+        return
+    if is_sharded or _is_asynchronous(strategy):
+        why = (
+            "it keeps what it remembers of all variables together"
+            if is_sharded
+            else "its schedule and its averages count updates of all workers as their own"
+        )
         raise InputError(
-            f"{optimizer.name}(global_clipnorm=…) needs all gradients on one worker, which "
-            f"{strategy!r} spreads over workers. Use clip_norm=…, which counts all of them."
+            f"{optimizer.name} is an optimizer of Keras's, which can't work with "
+            f"strategy={strategy!r}: {why}. Use another strategy, or an optimizer of torch's: "
+            "optimizer=torch.optim.AdamW."
         )
 
 

@@ -16,13 +16,13 @@ def require_torch_backend() -> ModuleType:
     """Give the module keras, on its torch backend; raises where that can't be had.
 
     Keras reads the variable KERAS_BACKEND once, at its first import. Where nobody has imported
-    Keras yet, the variable is set here.
+    Keras or set the variable yet, it is set here.
 
     >>> require_torch_backend().backend.backend()
     'torch'
     """
     if "keras" not in sys.modules:
-        os.environ["KERAS_BACKEND"] = "torch"
+        os.environ.setdefault("KERAS_BACKEND", "torch")
     try:
         import keras
     except ImportError as error:

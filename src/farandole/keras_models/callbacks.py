@@ -58,6 +58,7 @@ class DriverCallbacks:
             adapted, add_history=False, add_progbar=False, model=model, epochs=epochs, verbose=0
         )
         self._has_begun = False
+        self._reported = 0
         self._epochs = epochs
         self.need_weights = any(_needs_weights(one) for one in callbacks)
         if self.need_weights and not model.optimizer.built:
@@ -81,7 +82,8 @@ class DriverCallbacks:
         if not self._has_begun:
             self._has_begun = True
             self._list.on_train_begin()
-        if row is not None:
+        if row is not None and finished > self._reported:  # a restart comes through epochs again
+            self._reported = finished
             self._list.on_epoch_end(finished - 1, keras_logs(row))
         if not self._model.stop_training and finished < self._epochs:
             self._list.on_epoch_begin(finished)
@@ -91,7 +93,8 @@ class DriverCallbacks:
     def finished(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """After training: what the weights are then, since a callback may restore better ones."""
         self._network.load_state_dict(weights)
-        self._list.on_train_end()
+        if self._has_begun:  # else training had ended before, and its checkpoint says so
+            self._list.on_train_end()
         return {name: one.detach().clone() for name, one in self._network.state_dict().items()}
 
 

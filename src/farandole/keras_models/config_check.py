@@ -89,6 +89,7 @@ def _object(given: Mapping[Any, Any]) -> dict[str, Any]:
     unknown = [key for key in given if key not in _KEYS]
     if unknown or not isinstance(kind, str):
         raise RefusedConfig(f"has the key {unknown[0]!r}" if unknown else f"has the class {kind!r}")
+    _text(kind)
     if kind == "__lambda__":
         raise RefusedConfig("holds a Python lambda")
     if kind in _VALUES:

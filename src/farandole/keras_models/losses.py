@@ -73,6 +73,8 @@ class KerasLoss:
                 "loss by the positions of a batch that count, so it is no mean over rows. Drop the "
                 "mask before the last layer, or give the label column weights."
             )
+        if output.dtype in (torch.float16, torch.bfloat16):
+            output = output.float()  # as Keras does: sums of rows need more digits
         function = self._automatic(output, target) if self.packed is None else self._function
         values: torch.Tensor = function(target, output)
         return values

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 import torch
 
+_FAR = 0x9E3779B1
+"""An odd number about 0.6 of 2³²: multiples of it are spread evenly."""
+
 
 class Pass(Protocol):
     """What is known of a forward pass."""
@@ -57,12 +60,14 @@ class Moments:
 def shift_seed(generator: Any, rank: int) -> None:
     """Let a Keras seed generator give seeds that differ between workers; its state is the same.
 
-    The first worker draws what one process alone would draw.
+    The first worker draws what one process alone would draw. Keras adds a counter of calls to the
+    seed, so that seeds have to be far apart: else a worker would draw what another draws later.
     """
     drawn = type(generator).next
+    shift = (rank * _FAR + 2**31) % 2**32 - 2**31
 
     def shifted(ordered: bool = True) -> Any:
         seed = drawn(generator, ordered)
-        return seed + torch.tensor([rank, 0], dtype=seed.dtype, device=seed.device)
+        return seed + torch.tensor([shift, 0], dtype=seed.dtype, device=seed.device)
 
     generator.next = shifted if rank else drawn.__get__(generator)

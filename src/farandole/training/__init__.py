@@ -2,6 +2,7 @@
 
 from farandole.training import losses
 from farandole.training.checkpointing import check_same_training, describe_layers
+from farandole.training.driver_decisions import Decision, EpochReached
 from farandole.training.dry_run import DryRun, try_network
 from farandole.training.early_stopping import prefers_high_scores
 from farandole.training.events import (
@@ -39,7 +40,6 @@ from farandole.training.random_states import random_states_kept, seed_everything
 from farandole.training.recipe import RECIPE_DOCS, Recipe
 from farandole.training.row_reports import UnusableRows
 from farandole.training.solvers import LBFGS, GradientDescent
-from farandole.training.steering import Decision, EpochReached
 from farandole.training.summary import summary
 from farandole.training.worker import load, work
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,12 +47,11 @@ class KerasMetricTally:
 
     def value(self, world: World) -> torch.Tensor:
         """The metric over all workers: their variables add up."""
-        states: Sequence[dict[str, Any]] = [self.state()]
+        total = self
         if world.size > 1:
-            states = gather_objects(_on_cpu(states[0]), world)
-        total = KerasMetricTally(self._described)
-        for state in states:
-            total.add_state(state)
+            total = KerasMetricTally(self._described)
+            for state in gather_objects(_on_cpu(self.state()), world):
+                total.add_state(state)
         if total._made is None:
             return torch.tensor(float("nan"))
         found: torch.Tensor = torch.as_tensor(total._made.result()).detach().cpu()

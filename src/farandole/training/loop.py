@@ -16,6 +16,7 @@ from farandole.keras_models import KerasOptimizer
 from farandole.parallel import Totals, trace
 from farandole.training import events, optimizers
 from farandole.training.context import Clock, TrainingContext
+from farandole.training.driver_decisions import STOPPED, decided
 from farandole.training.early_stopping import BestWeights
 from farandole.training.job import (
     INTERRUPTED,
@@ -29,7 +30,6 @@ from farandole.training.job import (
 )
 from farandole.training.loop_checkpoints import LoopCheckpoints, Position, Start
 from farandole.training.schedules import LearningRateScheduler
-from farandole.training.steering import STOPPED, decided
 from farandole.training.stragglers import StragglerWatch
 from farandole.training.tally import Tally
 

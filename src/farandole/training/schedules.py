@@ -101,8 +101,8 @@ class LearningRateScheduler:
 
     @base.setter
     def base(self, rate: float) -> None:
-        times = rate / self._bases[0]
-        self._bases = [base * times for base in self._bases]
+        first = self._bases[0]
+        self._bases = [base * rate / first if first else rate for base in self._bases]
         self._has_new_bases = True
 
     def before_update(self, update: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from farandole.parallel import long_barrier
 from farandole.training.context import TrainingContext
 
 STOPPED = "a callback has ended it"
@@ -47,6 +48,7 @@ def decided(
         question = EpochReached(finished=finished, row=row, learning_rate=rate, weights=weights)
         answer = context.world.link.ask(question) or Decision()
     changed = answer.learning_rate is not None and answer.learning_rate != rate
+    long_barrier(context.world.size)  # a callback may take its time
     mine = [float(answer.stop), float(changed), answer.learning_rate if changed else 0.0]
     stop, has_rate, new = sync.reduce_sums(torch.tensor(mine, dtype=torch.float64)).tolist()
     return Decision(stop=stop > 0, learning_rate=new if has_rate > 0 else None)
