@@ -10,7 +10,11 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
+import secrets
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -192,24 +196,42 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[Any]:
-    """Give the one Ray of the run, with three CPUs: started by the first test that asks.
+RAY_SCRIPT = """
+import sys, ray
+from farandole.engines.ray_cluster import start_ray
+start_ray(ray, num_cpus=3, object_store_memory=200 << 20)
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+ray.shutdown()
+"""
 
-    With RAY_ADDRESS (and RAY_AUTH_TOKEN) it is one that runs already: a start takes half a minute
-    where other work is done.
-    """
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """Start the one Ray of a lane, with three CPUs, in a process of its own."""
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # else a warning of what will change
+    command = [sys.executable, "-c", RAY_SCRIPT]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        yield next(line.strip() for line in lines if re.fullmatch(r"[\d.]+:\d+\n", line))
+        process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def ray_cluster(ray_address: str) -> Iterator[Any]:
+    """Connect to it for the tests of one file: others would find its ports, memory, signals."""
     import ray
 
-    from farandole.engines.ray_cluster import start_ray
-
-    if address := os.environ.get("RAY_ADDRESS"):
-        ray.init(address=address, log_to_driver=False, logging_level="error")
-    else:
-        start_ray(ray, num_cpus=3, object_store_memory=200 << 20)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    ray.init(address=ray_address, log_to_driver=False, logging_level="error")
     yield ray
     ray.shutdown()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_an_engine_object_is_used_as_it_is() -> None:
         ({"timeout": None}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"timeout": float("inf")}, "timeout"),
-        ({"engine": "sparc"}, 'engine must be "local", "spark" or an engine object'),
+        ({"engine": "sparc"}, 'engine must be "local", "spark", "ray" or an engine object'),
         ({"engine": object()}, "engine must be"),
     ],
 )

@@ -62,6 +62,7 @@ class RowExchange:
         self._credentials = credentials
         self._queue: queue.Queue[Any] = queue.Queue(_MOST_WAITING)
         self._channels: list[Channel] = []
+        self._is_over = False
         self._listener = AuthenticatedListener(
             listener,
             credentials,
@@ -85,6 +86,7 @@ class RowExchange:
                 else:
                     yield found
         finally:
+            self._is_over = True
             self._listener.close()
             for channel in self._channels:
                 channel.close()
@@ -116,12 +118,18 @@ class RowExchange:
             channel = connect(self._addresses[rank], self._credentials, _PURPOSE, **options)
         except OSError as error:
             raise PeerLost([rank]) from error
-        self._channels.append(channel)
+        self._keep(channel)
         _send(channel, rank, self._rank.to_bytes(4, "big"))
         return channel
 
-    def _welcome(self, channel: Channel) -> None:
+    def _keep(self, channel: Channel) -> None:
+        """Close it in the end, which may have come."""
         self._channels.append(channel)
+        if self._is_over:
+            channel.close()
+
+    def _welcome(self, channel: Channel) -> None:
+        self._keep(channel)
         threading.Thread(target=self._receive_all, args=(channel,), daemon=True).start()
 
     def _receive_all(self, channel: Channel) -> None:
