@@ -29,7 +29,7 @@ PLACES = {
     "engines/failure.py: _pickled": "what it has pickled itself a moment ago",
     "engines/failure.py: _unpickled": "an exception that came over the driver link",
     "engines/fork_server.py: serve_forks": "imports what the parent process names",
-    "keras_models/config_check.py: _is_operation": "imports one of Keras's modules, of a fixed list",
+    "keras_models/config_check.py: _is_operation": "imports one of a fixed list of modules",
     "engines/local_worker.py: _receive_spec": "from the parent process, through a pipe",
     "engines/pickled.py: Pickled.from_bytes": "from a worker, by Spark",
     "engines/pickled.py: Pickled.load": "between driver and worker: Spark, a pipe, or the link",
