@@ -165,7 +165,7 @@ def test_variables_without_weight_decay() -> None:
         one.grad = torch.zeros_like(one)
     options = training_options(model, {"optimizer": optimizer, "learning_rate": 0.25})
     options["optimizer"].made(list(network.parameters()), 0.25, network).step()
-    assert [float(one) for one in network.parameters()] == [0.75, 1.0]
+    assert [one.item() for one in network.parameters()] == [0.75, 1.0]
     optimizer.exclude_from_weight_decay(var_list=[model.variables[1]])
     with pytest.raises(InputError, match="var_names"):
         training_options(model, {"optimizer": optimizer})

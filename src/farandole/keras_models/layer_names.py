@@ -12,7 +12,8 @@ def named_layers(model: Any) -> dict[str, Any]:
     """The layers that a model calls, in its order, with those of models inside of it.
 
     >>> keras = require_torch_backend()
-    >>> inner = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="first")], "inner")
+    >>> first = keras.layers.Dense(2, name="first")
+    >>> inner = keras.Sequential([keras.Input((3,)), first], name="inner")
     >>> model = keras.Sequential([keras.Input((3,)), inner, keras.layers.ReLU(name="last")])
     >>> list(named_layers(model))
     ['inner', 'inner.first', 'last']
