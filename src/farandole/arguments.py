@@ -17,6 +17,9 @@ from farandole.errors import InputError
 
 T = TypeVar("T")
 
+ALL_BUT_HEAD = "all but head"
+"""What `freeze` takes besides names of layers."""
+
 _SEEDS = 2**63
 _MOST_SECONDS = 1e9
 

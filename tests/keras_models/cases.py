@@ -82,15 +82,14 @@ def _conv() -> Any:
 
 
 def _norm() -> Any:
-    return compiled(
-        lambda: keras.Input((4,)),
-        lambda: layers.Dense(6, use_bias=False),  # the gradient of a bias here is but rounding
-        lambda: layers.BatchNormalization(),
-        lambda: layers.Dense(1),
-        optimizer=lambda: keras.optimizers.RMSprop(0.01),
-        loss="mse",
-        metrics=["mae", keras.metrics.RootMeanSquaredError(name="rmse")],
-    )
+    """A functional model with one input."""
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((4,))
+    hidden = layers.Dense(6, use_bias=False)(inputs)  # the gradient of a bias is but rounding
+    model = keras.Model(inputs, layers.Dense(1)(layers.BatchNormalization()(hidden)))
+    metrics = ["mae", keras.metrics.RootMeanSquaredError(name="rmse")]
+    model.compile(keras.optimizers.RMSprop(0.01), "mse", metrics=metrics)
+    return model
 
 
 def _lstm() -> Any:

@@ -1,15 +1,17 @@
-"""What can't train a Keras model is refused before anything begins, with the reason."""
+"""What a compiled model says is taken over; what can't be is refused at once, with the reason."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from tests.keras_models.cases import CASES, keras
 
 from farandole import train
 from farandole.errors import InputError
-from farandole.keras_models import training_options
+from farandole.keras_models import KerasNetwork, training_options
 from farandole.parallel import ParameterServer, Sharded
 
 losses, optimizers = keras.losses, keras.optimizers
@@ -38,6 +40,7 @@ def test_options_that_keras_decides_itself() -> None:
     refused("one learning rate", learning_rates={"0_kernel": 0.1})
     refused("gradient_accumulation_steps", accumulation=2)
     refused("stay frozen", freeze=["dense"], unfreeze_at=2, epochs=3)
+    refused("aren't cached", cache_features=True)
     refused("no layer 'dens'", freeze=["dens"])
     refused("LossScaleOptimizer", optimizer=optimizers.LossScaleOptimizer(optimizers.Adam()))
     refused("loss_weights must be numbers", loss_weights=["accuracy"])
@@ -83,3 +86,97 @@ def test_lists_go_to_outputs_by_their_order() -> None:
     ]
     with pytest.raises(InputError, match="3 entries for the 2 outputs"):
         training_options(model, {"loss": ["mse", "mse", "mse"]})
+    dense, (left, right) = keras.layers.Dense(1), (keras.Input((4,)), keras.Input((4,)))
+    alike = keras.Model([left, right], [dense(left), dense(right)])  # both are called "dense"
+    found = training_options(alike, {"loss": ["mse", "mae"]})["loss"]
+    assert tuple(found) == KerasNetwork(alike).output_names == ("output_0", "output_1")
+
+
+def squared(labels: Any, outputs: Any) -> Any:
+    labels = keras.ops.reshape(keras.ops.cast(labels, "float32"), (-1, 1))
+    return keras.ops.mean(keras.ops.square(labels - outputs), axis=-1)
+
+
+LOGITS = losses.BinaryCrossentropy(from_logits=True)
+
+
+def answering(outputs: int, activation: str | None, loss: Any) -> Any:
+    """A functional model with one input, and with an output that is known."""
+    inputs = keras.Input((1,))
+    last = keras.layers.Dense(outputs, activation, kernel_initializer="ones")
+    model = keras.Model(inputs, last(inputs))
+    model.compile(optimizers.SGD(1e-9), loss)
+    return model
+
+
+ROWS = {"features": np.array([[-2.0], [0.1]], np.float32), "label": np.array([0, 1])}
+
+
+@pytest.mark.parametrize(
+    ("task", "activation", "loss", "head"),
+    [
+        ("binary", "sigmoid", "binary_crossentropy", "probability"),
+        ("multilabel", "sigmoid", "binary_crossentropy", "probability"),
+        ("binary", "sigmoid", squared, "probability"),
+        ("auto", "sigmoid", "crossentropy", "probability"),
+        ("classification", None, LOGITS, "sigmoid"),
+    ],
+)
+def test_outputs_are_probabilities_unless_the_loss_takes_logits(
+    task: str, activation: str | None, loss: Any, head: str
+) -> None:
+    result = train(answering(1, activation, loss), ROWS, task=task, epochs=1, progress=False)
+    assert result.signature.head == head
+    found = result.predictor(ROWS["features"])
+    assert found.prediction.tolist() == [0, 1]
+    expected = torch.tensor([-2.0, 0.1]).sigmoid()
+    np.testing.assert_allclose(found.probability[:, 1], expected, rtol=1e-5)
+
+
+def test_a_loss_of_ones_own_over_classes() -> None:
+    result = train(answering(2, "softmax", squared), ROWS, epochs=1, progress=False)
+    assert result.signature.head == "probabilities"
+
+
+def test_several_answers_of_yes_or_no_are_given_as_logits() -> None:
+    table = {**ROWS, "label": np.eye(2, dtype=np.float32)}
+    model = answering(2, "sigmoid", "binary_crossentropy")
+    with pytest.raises(InputError, match="from_logits=True"):
+        train(model, table, task="multilabel", progress=False)
+
+
+def test_float16_would_need_a_scaled_loss() -> None:
+    inputs = keras.Input((1,))
+    policy = keras.dtype_policies.DTypePolicy("mixed_float16")
+    model = keras.Model(inputs, keras.layers.Dense(1, dtype=policy)(inputs))
+    model.dtype_policy = policy
+    model.compile("adam", "mse")
+    for given in ({}, {"optimizer": "sgd"}, {"learning_rate": 0.1}):
+        with pytest.raises(InputError, match=r"^LossScaleOptimizer"):
+            training_options(model, given)
+
+
+def test_variables_without_weight_decay() -> None:
+    model = answering(1, None, "mse")
+    network = KerasNetwork(model)
+    optimizer = optimizers.SGD(0.5, weight_decay=1.0)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    torch.nn.init.ones_(network.get_parameter("1_bias"))
+    for one in network.parameters():
+        one.grad = torch.zeros_like(one)
+    options = training_options(model, {"optimizer": optimizer, "learning_rate": 0.25})
+    options["optimizer"].made(list(network.parameters()), 0.25, network).step()
+    assert [one.item() for one in network.parameters()] == [0.75, 1.0]
+    optimizer.exclude_from_weight_decay(var_list=[model.variables[1]])
+    with pytest.raises(InputError, match="var_names"):
+        training_options(model, {"optimizer": optimizer})
+
+
+def test_a_weighted_metric_of_the_same_name_gets_another() -> None:
+    model = answering(1, "sigmoid", "binary_crossentropy")
+    weighted = ["accuracy", "mae"]
+    model.compile("sgd", model.loss, metrics=["accuracy"], weighted_metrics=weighted)
+    options = training_options(model, {"cache_features": False})
+    names = [(one.name, one.is_weighted) for one in options["metrics"]]
+    assert names == [("accuracy", False), ("weighted_accuracy", True), ("mae", True)]
+    assert "cache_features" not in options

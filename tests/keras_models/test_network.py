@@ -176,3 +176,38 @@ def test_workers_draw_other_numbers_from_the_same_seed() -> None:
     assert not torch.equal(first, second)
     states = [network.get_buffer("6_seed_generator_state").tolist() for network in networks]
     assert states == [[3, 1]] * 3
+
+
+def test_a_single_number_may_be_a_parameter() -> None:
+    inputs = keras.Input((3, 4))
+    network = KerasNetwork(keras.Model(inputs, layers.Attention(use_scale=True)([inputs, inputs])))
+    assert [tuple(one.shape) for one in network.cpu().parameters()] == [()]
+    with pytest.raises(InputError, match="set_dtype_policy"):
+        network.double()
+
+
+def test_a_loss_that_is_added_in_training_only_counts() -> None:
+    class Noisy(layers.Layer):  # type: ignore[misc]
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            if training:
+                self.add_loss(keras.ops.convert_to_tensor(5.0))
+            return inputs
+
+    inputs = keras.Input((4,))
+    network = KerasNetwork(keras.Model(inputs, Noisy()(layers.Dense(2)(inputs)))).eval()
+    network(ROWS)
+    assert network.added_loss() is None
+    network.train()(ROWS)
+    assert network.added_loss() == 5.0
+
+
+def test_each_output_has_a_head_that_is_not_frozen() -> None:
+    inputs = keras.Input((4,))
+    body = layers.Dense(3, name="body")(inputs)
+    kind = layers.Activation("softmax")(layers.Dense(2, name="kind")(body))
+    model = keras.Model(inputs, [kind, layers.Dense(1, name="size")(body)])
+    KerasNetwork(model).freeze("all but head")
+    learning = [one.name for one in model.layers if one.trainable]
+    assert learning == ["kind", "size"]
+    KerasNetwork(model).freeze("size")
+    assert not model.get_layer("size").trainable

@@ -25,7 +25,8 @@ def initial_network(
     frozen: str | Sequence[str] | None = None,
 ) -> nn.Module:
     """A copy to train, with the weights to start from; of a Keras model, layers may be frozen."""
-    if is_keras_model(network):
+    is_copy = is_keras_model(network)
+    if is_copy:
         built = copy.deepcopy(keras_network(network, given, columns, recipe.seed))
         if frozen is not None:
             built.freeze(frozen)
@@ -33,7 +34,7 @@ def initial_network(
     check_layers(network, recipe)
     if recipe.solver() is not None:
         check_full_batch(network, recipe.freeze)
-    return load_weights(copy.deepcopy(network).cpu(), weights)
+    return load_weights((network if is_copy else copy.deepcopy(network)).cpu(), weights)
 
 
 def network_for_rows(

@@ -15,6 +15,7 @@ from farandole.errors import InputError
 from farandole.keras_models import (
     KerasNetwork,
     declares_inputs,
+    input_names,
     is_keras_model,
     training_options,
 )
@@ -41,8 +42,7 @@ def keras_features(model: Any, features: Any, schema: pa.Schema) -> Any:
     """
     if not is_keras_model(model):
         return features
-    struct = getattr(model, "_inputs_struct", None)
-    names = list(struct) if isinstance(struct, dict) else [one.name for one in struct or ()]
+    names = list(input_names(model))
     given = list(features) if isinstance(features, list | tuple) else features
     if isinstance(given, list) and sorted(given) == sorted(names):
         return names

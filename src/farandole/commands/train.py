@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
+from farandole.arguments import ALL_BUT_HEAD
 from farandole.commands import exit_codes
 from farandole.commands.network import add_network, find_network
 from farandole.commands.output import check_new
@@ -160,7 +161,7 @@ def _name_or_pairs(text: str) -> Any:
 
 
 def _layers(text: str) -> str | list[str]:
-    return text if text == "all but head" else names(text)
+    return text if text == ALL_BUT_HEAD else names(text)
 
 
 def _fraction_or_name(text: str) -> float | str:

@@ -1,6 +1,6 @@
 """Keras models on Keras's torch backend: as torch modules, and as what training needs of them."""
 
-from farandole.keras_models.arguments import declares_inputs, input_columns
+from farandole.keras_models.arguments import declares_inputs, input_columns, input_names
 from farandole.keras_models.backend import is_keras_model, require_torch_backend
 from farandole.keras_models.callbacks import DriverCallbacks, check_callback
 from farandole.keras_models.compiled import training_options
@@ -26,6 +26,7 @@ __all__ = [
     "describe",
     "filled_model",
     "input_columns",
+    "input_names",
     "is_keras_model",
     "model_bytes",
     "require_torch_backend",

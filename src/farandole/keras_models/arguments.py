@@ -30,10 +30,8 @@ class Arguments:
         self.given_names = None if names is None else tuple(names)
         self._struct = _declared_inputs(model)
         self._call = None if self.is_declared else inspect.signature(model.call)
-        outputs = getattr(model, "_outputs_struct", None)
-        self._lists_outputs = isinstance(outputs, list | tuple) and len(outputs) > 1
-        several = self._lists_outputs or isinstance(outputs, Mapping)
-        self.output_names = _output_names(model, outputs) if several else None
+        self._lists_outputs = isinstance(getattr(model, "_outputs_struct", None), list | tuple)
+        self.output_names = output_names(model)
 
     @property
     def is_declared(self) -> bool:
@@ -43,21 +41,18 @@ class Arguments:
     @property
     def names(self) -> tuple[str, ...] | None:
         """The names of the inputs."""
-        if isinstance(self._struct, Mapping):
-            return tuple(self._struct)
-        if self._struct is None:
-            return self.given_names
-        return tuple(one.name for one in self._tensors())
+        return _names(self._struct) if self.is_declared else self.given_names
 
     @property
     def shapes(self) -> tuple[tuple[int | None, ...], ...] | None:
         """The shape of a row of each input."""
-        return tuple(tuple(one.shape[1:]) for one in self._tensors()) if self.is_declared else None
+        tensors = _tensors(self._struct)
+        return tuple(tuple(one.shape[1:]) for one in tensors) if self.is_declared else None
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of the first input."""
-        name = self._tensors()[0].dtype if self.is_declared else "float32"
+        name = _tensors(self._struct)[0].dtype if self.is_declared else "float32"
         found: torch.dtype = getattr(torch, name)
         return found
 
@@ -70,7 +65,7 @@ class Arguments:
             return tuple(arguments)
         if self._struct is None:
             return self._undeclared(arguments)
-        expected = len(self._tensors())
+        expected = len(_tensors(self._struct))
         if len(arguments) != expected:
             raise TypeError(
                 f"The Keras model takes {expected} inputs ({', '.join(self.names or ())}). "
@@ -108,12 +103,6 @@ class Arguments:
         taken = list(self._call.bind(*arguments).arguments)
         return tuple(arguments) if "training" not in taken else (list(arguments),)
 
-    def _tensors(self) -> list[Any]:
-        """Keras's descriptions of the inputs, in the order of positional arguments."""
-        if isinstance(self._struct, Mapping):
-            return list(self._struct.values())
-        return list(self._struct) if isinstance(self._struct, list | tuple) else [self._struct]
-
 
 def _declared_inputs(model: Any) -> Any:
     """The structure of a model's inputs; None where a model doesn't declare them."""
@@ -123,6 +112,18 @@ def _declared_inputs(model: Any) -> Any:
     if isinstance(model, keras.Sequential) and isinstance(struct, list) and len(struct) == 1:
         return struct[0]
     return struct
+
+
+def _tensors(struct: Any) -> list[Any]:
+    """Keras's descriptions of the inputs, in the order of positional arguments."""
+    if isinstance(struct, Mapping):
+        return list(struct.values())
+    return list(struct) if isinstance(struct, list | tuple) else [struct]
+
+
+def _names(struct: Any) -> tuple[str, ...]:
+    """The keys of a dict of inputs; else what the inputs are called themselves."""
+    return tuple(struct) if isinstance(struct, Mapping) else tuple(x.name for x in _tensors(struct))
 
 
 def declares_inputs(model: Any) -> bool:
@@ -135,6 +136,18 @@ def declares_inputs(model: Any) -> bool:
     return _declared_inputs(model) is not None
 
 
+def input_names(model: Any) -> tuple[str, ...]:
+    """What a model calls its inputs, one or several; empty where it doesn't declare them.
+
+    >>> keras = require_torch_backend()
+    >>> size = keras.Input((2,), name="size")
+    >>> input_names(keras.Model(size, keras.layers.Dense(1)(size)))
+    ('size',)
+    """
+    struct = _declared_inputs(model)
+    return () if struct is None else _names(struct)
+
+
 def input_columns(model: Any) -> tuple[str, ...]:
     """The columns that a model asks for: the names of several inputs, or of a dict of them.
 
@@ -145,16 +158,23 @@ def input_columns(model: Any) -> tuple[str, ...]:
     >>> input_columns(keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)]))
     ()
     """
-    struct = _declared_inputs(model)
-    if isinstance(struct, Mapping):
-        return tuple(struct)
-    several = isinstance(struct, list | tuple) and len(struct) > 1
-    return tuple(one.name for one in struct) if several else ()
+    names = input_names(model)
+    return names if len(names) > 1 or isinstance(_declared_inputs(model), Mapping) else ()
 
 
-def _output_names(model: Any, outputs: Any) -> tuple[str, ...]:
+def output_names(model: Any) -> tuple[str, ...] | None:
+    """What a model calls its outputs, if it gives a dict of them, or a list of several.
+
+    >>> keras = require_torch_backend()
+    >>> size = keras.Input((2,))
+    >>> output_names(keras.Model(size, {"price": keras.layers.Dense(1)(size)}))
+    ('price',)
+    """
+    outputs = getattr(model, "_outputs_struct", None)
     if isinstance(outputs, Mapping):
         return tuple(outputs)
+    if not isinstance(outputs, list | tuple) or len(outputs) < 2:
+        return None
     names = list(getattr(model, "output_names", ()))
     unique = len(set(names)) == len(names) == len(outputs)
     return tuple(names) if unique else tuple(f"output_{n}" for n in range(len(outputs)))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from farandole.errors import InputError
+from farandole.keras_models.arguments import output_names
 from farandole.keras_models.backend import require_torch_backend
 from farandole.keras_models.losses import KerasLoss
 from farandole.keras_models.metrics import KerasMetric
@@ -36,16 +38,18 @@ def training_options(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     _refuse_own_steps(model)
     compiled = dict(model._compile_config.config) if model.compiled else {}
-    names = _output_names(model)
+    known = output_names(model) or ()
+    names = known if len(known) > 1 else ()
     options = dict(given)
     options["loss"] = _losses(options.get("loss", compiled.get("loss")), names)
     weights = options.get("loss_weights", compiled.get("loss_weights"))
     options["loss_weights"] = _weights(weights, names)
     options["metrics"] = _metrics(options, compiled, names)
-    options |= _optimizer(options, compiled)
-    for name in ("unfreeze_at", "cache_features"):
-        if name in options and options[name] not in (None, True):
-            raise InputError(_REFUSED[name].format(given=options[name]))
+    options |= _optimizer(options, model)
+    for name, fine in (("unfreeze_at", (None,)), ("cache_features", (None, False))):
+        asked = options.pop(name, None)
+        if asked not in fine:
+            raise InputError(_REFUSED[name].format(given=asked))
     return options
 
 
@@ -59,16 +63,6 @@ def _refuse_own_steps(model: Any) -> None:
                 "here would never call. Put the loss into loss=…, or into add_loss() inside of "
                 "call()."
             )
-
-
-def _output_names(model: Any) -> tuple[str, ...]:
-    """The names of several outputs; empty where there is one, or none is known."""
-    struct = getattr(model, "_outputs_struct", None)
-    if isinstance(struct, Mapping):
-        return tuple(struct) if len(struct) > 1 else ()
-    if isinstance(struct, list | tuple) and len(struct) > 1:
-        return tuple(model.output_names)
-    return ()
 
 
 def _by_output(what: str, value: Any, names: Sequence[str]) -> Any:
@@ -126,8 +120,20 @@ def _metrics(options: Mapping[str, Any], compiled: Mapping[str, Any], names: Seq
     plain = _of_heads(compiled.get("metrics"), names, weighted=False)
     weighted = _of_heads(compiled.get("weighted_metrics"), names, weighted=True)
     if isinstance(plain, Mapping):
-        return {name: [*plain[name], *weighted[name]] for name in plain}
-    return [*plain, *weighted]
+        return {name: _together(plain[name], weighted[name]) for name in plain}
+    return _together(plain, weighted)
+
+
+def _together(plain: Sequence[Any], weighted: Sequence[Any]) -> list[Any]:
+    """All of them; a weighted one that has a plain one's name gets another, as in Keras."""
+    taken = {one.name for one in plain if isinstance(one, KerasMetric)}
+    renamed = [
+        replace(one, name=f"weighted_{one.name}")
+        if isinstance(one, KerasMetric) and one.name in taken
+        else one
+        for one in weighted
+    ]
+    return [*plain, *renamed]
 
 
 def _of_heads(metrics: Any, names: Sequence[str], *, weighted: bool) -> Any:
@@ -161,11 +167,15 @@ def _metric(metric: Any, weighted: bool) -> Any:
     return metric if hasattr(metric, "merge_state") else KerasMetric.of(metric, weighted=weighted)
 
 
-def _optimizer(options: Mapping[str, Any], compiled: Mapping[str, Any]) -> dict[str, Any]:
+def _optimizer(options: Mapping[str, Any], model: Any) -> dict[str, Any]:
     """The optimizer, and the learning rate that it begins with."""
-    wanted = options.get("optimizer", compiled.get("optimizer", "adam"))
+    keras = require_torch_backend()
+    own = model.optimizer if model.compiled else "adam"
+    wanted = options.get("optimizer", own)
     if _is_torchs(wanted):
         return {"optimizer": wanted}
+    if isinstance(own, keras.optimizers.LossScaleOptimizer):
+        wanted = own  # a model in float16: Keras would scale the loss for any other one too
     further = dict(options.get("optimizer_options") or {})
     if "learning_rate" in options:
         further["learning_rate"] = options["learning_rate"]

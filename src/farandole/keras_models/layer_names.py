@@ -1,4 +1,4 @@
-"""The layers of a Keras model by name; those inside of a layer behind a dot."""
+"""The layers of a Keras model by name, those inside of a layer behind a dot; and its heads."""
 
 from __future__ import annotations
 
@@ -39,3 +39,11 @@ def _inside(layer: Any) -> list[Any]:
     if isinstance(layer, keras.Model):
         return list(layer.layers)
     return list(layer._flatten_layers(include_self=False, recursive=False))
+
+
+def head_layers(model: Any) -> list[Any]:
+    """Of each output, the last layer with weights that leads to it."""
+    keras = require_torch_backend()
+    outputs = getattr(model, "_outputs", None) or ()  # those of a functional model
+    ways = [keras.Model(model.inputs, one) for one in outputs] if len(outputs) > 1 else [model]
+    return [layer for way in ways for layer in [one for one in way.layers if one.weights][-1:]]

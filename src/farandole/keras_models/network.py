@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from farandole.arguments import ALL_BUT_HEAD
 from farandole.errors import InputError, suggestion
 from farandole.keras_models.arguments import Arguments
 from farandole.keras_models.backend import is_keras_model, require_torch_backend
 from farandole.keras_models.custom_objects import custom_definitions, custom_objects
-from farandole.keras_models.layer_names import named_layers
+from farandole.keras_models.layer_names import head_layers, named_layers
 from farandole.keras_models.packed import trusted
 from farandole.keras_models.worker_layers import Moments, shift_seed
 
-ALL_BUT_HEAD = "all but head"
 _ADVICE = (
     "Give its class a get_config() that returns the arguments of its constructor: Keras doesn't "
     "remember those of a subclassed model."
@@ -156,9 +156,12 @@ class KerasNetwork(nn.Module):
 
     def added_loss(self) -> torch.Tensor | None:
         """What the last call adds to the loss: regularizers, and `add_loss` in layers."""
-        if self._adds_loss is None:  # the layers of a declared model stay what they are
-            self._adds_loss = bool(self._model.losses) or not self._arguments.is_declared
-        found = self._model.losses if self._adds_loss else ()
+        adds = self._adds_loss
+        if adds is None:
+            adds = bool(self._model.losses) or not self._arguments.is_declared
+            if self.training:  # a layer may add a loss in training only; else it stays what it is
+                self._adds_loss = adds
+        found = self._model.losses if adds else ()
         return torch.stack([torch.as_tensor(one).sum() for one in found]).sum() if found else None
 
     def synchronize_batch_norm(self, summed: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -170,15 +173,15 @@ class KerasNetwork(nn.Module):
                 self.synchronizes = True
 
     def freeze(self, layers: str | Sequence[str]) -> None:
-        """Let layers not learn, by their names in Keras, or all but the last one with weights.
+        """Let layers not learn, by their names in Keras, or all but the last of each output.
 
         It is `layer.trainable = False`: batch normalization then keeps its statistics.
         """
         known = {layer.name: layer for layer in self._model._flatten_layers(include_self=False)}
         if layers == ALL_BUT_HEAD:
-            head = [layer for layer in self._model.layers if layer.weights][-1:]
+            head = head_layers(self._model)
             layers = [layer.name for layer in self._model.layers if layer not in head]
-        for name in layers:
+        for name in [layers] if isinstance(layers, str) else layers:
             if name not in known:
                 raise InputError(
                     f"freeze: the Keras model has no layer {name!r}. {suggestion(name, known)}"
@@ -232,7 +235,7 @@ class KerasNetwork(nn.Module):
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """Move to another device; another type of numbers is Keras's dtype policy to decide."""
         for one in self.parameters():
-            if fn(one.data[..., :0]).dtype != one.dtype:
+            if fn(one.data.new_empty(0)).dtype != one.dtype:
                 raise InputError(
                     "The layers of a Keras model decide themselves what type they compute in: make "
                     'it under another policy, such as keras.config.set_dtype_policy("float64").'

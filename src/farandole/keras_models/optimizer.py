@@ -34,6 +34,8 @@ class KerasOptimizerFactory:
     has_schedule: bool
     name: str
     clips_globally: bool = False
+    undecayed: str = ""
+    """The pattern of names of variables without weight decay: no config has it."""
 
     @classmethod
     def of(cls, optimizer: Any, options: Mapping[str, Any] | None = None) -> KerasOptimizerFactory:
@@ -41,28 +43,28 @@ class KerasOptimizerFactory:
         keras = require_torch_backend()
         try:
             found = keras.optimizers.get(optimizer)
-            if options:
-                found = type(found).from_config({**found.get_config(), **options})
         except (ValueError, TypeError) as error:
             raise InputError(f"Keras can't make the optimizer {optimizer!r}: {error}") from error
-        if isinstance(found, keras.optimizers.LossScaleOptimizer):
-            raise InputError(
-                "LossScaleOptimizer is for float16 on GPUs: it looks at each worker's gradients "
-                "before they are summed. Use the optimizer inside of it, with the policy float32 "
-                "or mixed_bfloat16."
-            )
+        _refuse_loss_scaling(found)
+        undecayed = _undecayed(found)
+        if options:
+            found = _with_options(found, options)
         rate = float(str(np.float32(float(found.learning_rate))))  # as the user has written it
         schedule = isinstance(
             found._learning_rate, keras.optimizers.schedules.LearningRateSchedule
         ) or not hasattr(found._learning_rate, "assign")
         packed = Packed.of(found, "optimizer")
-        return cls(packed, rate, schedule, type(found).__name__, bool(found.global_clipnorm))
+        clips = bool(found.global_clipnorm)
+        return cls(packed, rate, schedule, type(found).__name__, clips, undecayed)
 
     def made(
         self, parameters: Sequence[nn.Parameter], learning_rate: float, network: nn.Module | None
     ) -> KerasOptimizer:
         """The optimizer over these parameters, which may be a Keras model's variables."""
-        return KerasOptimizer(self.packed.made(), parameters, learning_rate, network)
+        optimizer = self.packed.made()
+        if self.undecayed:
+            optimizer.exclude_from_weight_decay(var_names=[self.undecayed])
+        return KerasOptimizer(optimizer, parameters, learning_rate, network)
 
 
 class KerasOptimizer(torch.optim.Optimizer):
@@ -165,3 +167,31 @@ def _variable(parameter: nn.Parameter, network: nn.Module | None) -> Any:
             if found is not None:
                 return found
     return keras.Variable(parameter, trainable=True, name="parameter")
+
+
+def _with_options(optimizer: Any, options: Mapping[str, Any]) -> Any:
+    try:
+        return type(optimizer).from_config({**optimizer.get_config(), **options})
+    except (ValueError, TypeError) as error:
+        name = type(optimizer).__name__
+        raise InputError(f"Keras can't make the optimizer {name}: {error}") from error
+
+
+def _refuse_loss_scaling(optimizer: Any) -> None:
+    if isinstance(optimizer, require_torch_backend().optimizers.LossScaleOptimizer):
+        raise InputError(
+            "LossScaleOptimizer is for float16 on GPUs: it looks at each worker's gradients "
+            "before they are summed. Use the optimizer inside of it, with the policy float32 "
+            "or mixed_bfloat16."
+        )
+
+
+def _undecayed(optimizer: Any) -> str:
+    """The pattern that was given to `exclude_from_weight_decay`; variables can't be sent."""
+    if getattr(optimizer, "_exclude_from_weight_decay", None):
+        raise InputError(
+            "exclude_from_weight_decay(var_list=…) names variables of this model, while workers "
+            'have copies of it. Give a part of their names: var_names=["bias"].'
+        )
+    pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
+    return pattern.pattern if pattern is not None else ""

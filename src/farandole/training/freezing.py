@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from farandole.arguments import is_integer
+from farandole.arguments import ALL_BUT_HEAD, is_integer
 from farandole.errors import InputError, suggestion
 
 if TYPE_CHECKING:
     from farandole.training.recipe import Recipe
 
-ALL_BUT_HEAD = "all but head"
 Freeze = str | Sequence[str] | None
 NOTHING_TO_TRAIN = "The network has no parameters to train (all of them are frozen)."
 

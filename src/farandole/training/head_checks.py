@@ -76,8 +76,8 @@ def warn_if_binary(loss: Loss, facts: Mapping[str, LabelFacts], world: World) ->
     if world.is_leader and looks_binary(loss, facts):
         message = (
             "The loss is a function, the network has one output, and all labels are 0 or 1: taken "
-            'as a regression. task="binary" says that the output is a score of the second class, '
-            'task="regression" that it is a number.'
+            'as a regression. task="binary" says that the output is a score of the second class '
+            '(of a Keras model: its probability), task="regression" that it is a number.'
         )
         world.link.tell(events.WarningIssued(message=message))
 

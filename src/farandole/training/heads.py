@@ -16,6 +16,7 @@ import numpy as np
 from farandole.artifact import Head
 from farandole.data import Columns, Shard
 from farandole.errors import InputError, suggestion
+from farandole.keras_models import KerasLoss
 from farandole.networks import named_outputs
 from farandole.ragged import Ragged
 from farandole.training.losses import CLASSES, Kind, Loss, TrainedHead
@@ -72,11 +73,14 @@ def trained_heads(
     labels = columns.labels or columns.features
     wires = _named(loss, found, labels) if loss.names else _paired(loss, found, columns, labels)
     _check_names([name for name, _, _ in wires], loss, task)
+    outputs = [found[wires[min(n, len(wires) - 1)][1]] for n in range(len(loss.parts))]
+    loss = replace(loss, parts=tuple(map(_settled, loss.parts, outputs)))
     heads = []
     for number, (name, key, target) in enumerate(wires):
         part, about = loss.part_of(number), facts.get(labels[target], LabelFacts())
         asked = task.get(name, "auto") if isinstance(task, Mapping) else task
         kind = _kind(asked, _implied(part, found[key]), found[key], about, name)
+        kind = _kind_in_keras(kind, part.head, name) if part and part.keeps_shapes else kind
         heads.append(TrainedHead(_head(name, key, kind, found[key]), target))
     is_wired = bool(heads[0].head.name) or found.keys() != {0}
     _check_shared(replace(loss, heads=tuple(heads)))
@@ -167,12 +171,18 @@ def _check_shared(loss: Loss) -> None:
             )
 
 
+def _settled(part: Kind, output: Any) -> Kind:
+    """Keras's loss="crossentropy" is for classes, or, with a single output, for yes or no."""
+    is_automatic = isinstance(part.row_loss, KerasLoss) and part.row_loss.packed is None
+    return replace(part, head="probability") if is_automatic and output.shape[-1] == 1 else part
+
+
 def _implied(part: Kind | None, output: Any) -> str | None:
     """What a loss says of its head: Keras has classes of positions last, which stay as they are."""
     if part is None:
         return None
     is_flat = isinstance(output, Ragged) or math.prod(output.shape[1:-1]) == 1
-    if part.keeps_shapes and part.head is not None:
+    if part.keeps_shapes:
         if not is_flat:
             return "identity"
         if part.head == "probability" and math.prod(output.shape[1:]) > 1:
@@ -206,6 +216,20 @@ def _kind(task: str, implied: str | None, output: Any, about: LabelFacts, name: 
     if implied == "sigmoid" and not isinstance(output, Ragged):
         return "sigmoids" if output.dim() > 1 and math.prod(output.shape[1:]) > 1 else "sigmoid"
     return implied or _guessed(output, about)
+
+
+def _kind_in_keras(kind: str, implied: str | None, name: str) -> str:
+    """The same of a Keras loss: unless it takes logits, outputs are probabilities already."""
+    if implied in ("softmax", "sigmoid"):
+        return kind
+    if kind == "sigmoids":
+        of = f" of {name!r}" if name else ""
+        raise InputError(
+            f"task='multilabel' takes outputs before the sigmoid, but the Keras loss{of} takes "
+            "probabilities. Give it from_logits=True and the last layer no activation, or leave "
+            "task out: then predictions are what the model gives, the probabilities."
+        )
+    return {"sigmoid": "probability", "softmax": "probabilities"}.get(kind, kind)
 
 
 def _guessed(output: Any, about: LabelFacts) -> str:
