@@ -33,7 +33,6 @@ class KerasOptimizerFactory:
     learning_rate: float
     has_schedule: bool
     name: str
-    clips_globally: bool = False
     undecayed: str = ""
     """The pattern of names of variables without weight decay: no config has it."""
 
@@ -54,8 +53,7 @@ class KerasOptimizerFactory:
             found._learning_rate, keras.optimizers.schedules.LearningRateSchedule
         ) or not hasattr(found._learning_rate, "assign")
         packed = Packed.of(found, "optimizer")
-        clips = bool(found.global_clipnorm)
-        return cls(packed, rate, schedule, type(found).__name__, clips, undecayed)
+        return cls(packed, rate, schedule, type(found).__name__, undecayed)
 
     def made(
         self, parameters: Sequence[nn.Parameter], learning_rate: float, network: nn.Module | None
