@@ -11,6 +11,7 @@ has to stay what it was.
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -26,10 +28,9 @@ from typing import Any
 
 import numpy as np
 import psutil
-import uvloop
 from serve import NETWORKS, network
 from support import reporting
-from support.soak_client import SoakClient, ask_once
+from support.soak_client import MISSING, WRONG, SoakClient
 
 import farandole
 
@@ -60,12 +61,13 @@ def start(folder: Path, errors: Any) -> tuple[subprocess.Popen[str], int]:
     return process, int(found[1])
 
 
-class Disturbances:
+class Disturbances(threading.Thread):
     """Kills and reloads by the clock, and notes the memory of the worker that stays."""
 
     def __init__(self, process: subprocess.Popen[str], port: int, seconds: float) -> None:
+        super().__init__(daemon=True)
         self._server = psutil.Process(process.pid)
-        self._port = port
+        self._port, self._seconds = port, seconds
         workers = sorted(self._server.children(), key=lambda one: one.pid)
         self._kept = workers[0]
         first, last = 0.1 * seconds, 0.8 * seconds
@@ -75,20 +77,29 @@ class Disturbances:
         self.done: Counter[str] = Counter()
         self.memory: list[tuple[float, int]] = []
 
-    async def step(self, now: float) -> None:
-        """What is due by now."""
-        while self._plan and self._plan[0][0] <= now:
-            await self._plan.pop(0)[1]()
-        self.memory.append((now, self._kept.memory_info().rss))
+    def run(self) -> None:
+        """What is due, each half second."""
+        begin = time.monotonic()
+        while (now := time.monotonic() - begin) < self._seconds:
+            while self._plan and self._plan[0][0] <= now:
+                self._plan.pop(0)[1]()
+            self.memory.append((now, self._kept.memory_info().rss))
+            time.sleep(0.5)
 
-    async def _kill(self) -> None:
+    def _kill(self) -> None:
         others = [one for one in self._server.children() if one.pid != self._kept.pid]
         if others:  # else the last one that was killed isn't back yet
             others[0].kill()
             self.done["killed workers"] += 1
 
-    async def _reload(self) -> None:
-        status = await ask_once(self._port, "/v2/repository/models/model/load")
+    def _reload(self) -> None:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+            connection.request("POST", "/v2/repository/models/model/load")
+            status = connection.getresponse().status
+            connection.close()
+        except (OSError, http.client.HTTPException):  # its worker was killed
+            status = 0
         self.done["reloads" if status == 200 else f"reloads with status {status}"] += 1
 
     def growth(self) -> float:
@@ -99,31 +110,31 @@ class Disturbances:
         return (statistics.median(late) - statistics.median(early)) / 2**20
 
 
-async def soak(process: subprocess.Popen[str], folder: Path, port: int, given: Any) -> Any:
-    rows = np.random.default_rng(0).random((ROWS, *NETWORKS[NETWORK])).astype(np.float32)
-    wanted = farandole.load(folder)({"x": rows}).probability
-    client = SoakClient(port, rows, wanted, given.rate)
-    disturbances = Disturbances(process, port, given.seconds)
-    await client.run(given.seconds, disturbances.step)
-    return client, disturbances
-
-
 def main(given: Any) -> int:
     with tempfile.TemporaryDirectory() as place, (Path(place) / "errors").open("w") as errors:
         folder = Path(place) / "net"
         shape = NETWORKS[NETWORK]
         farandole.save(network(NETWORK), folder, {"x": np.zeros((1, *shape), np.float32)})
+        rows = np.random.default_rng(0).random((ROWS, *shape)).astype(np.float32)
+        wanted = farandole.load(folder)({"x": rows}).probability
         process, port = start(folder, errors)
         try:
-            client, disturbances = uvloop.run(soak(process, folder, port, given))
+            client = SoakClient(port, rows, wanted, given.rate, given.seconds)
+            disturbances = Disturbances(process, port, given.seconds)
+            disturbances.start()
+            client.soak()
+            disturbances.join(90)
         finally:
             process.send_signal(signal.SIGTERM)
             code = process.wait(60)
     counts = {**client.counts, **disturbances.done}
     growth = disturbances.growth()
-    figures = {"seconds": given.seconds, "rate": given.rate, "counts": counts, "MB": growth}
-    good = counts["answers that are wrong"] == counts["requests without an answer"] == code == 0
-    text = page(given, counts, growth)
+    figures = {
+        "seconds": given.seconds, "rate": given.rate, "counts": counts, "MB": growth,
+        "longest answer, s": client.longest,
+    }  # fmt: skip
+    good = counts[WRONG] == counts[MISSING] == code == 0
+    text = page(figures)
     if given.seconds >= 300:
         reporting.write("serve_soak", figures, text)
     else:
@@ -131,15 +142,16 @@ def main(given: Any) -> int:
     return 0 if good and growth < 50 else 1
 
 
-def page(given: Any, counts: dict[str, int], growth: float) -> str:
-    rows = [[what, f"{count:,}"] for what, count in counts.items()]
-    rows.append(["MB that a worker has more at the end", f"{growth:.1f}"])
+def page(figures: dict[str, Any]) -> str:
+    rows = [[what, f"{count:,}"] for what, count in figures["counts"].items()]
+    rows.append(["MB that a worker has more at the end", f"{figures['MB']:.1f}"])
+    rows.append(["seconds that the slowest answer took", f"{figures['longest answer, s']:.2f}"])
     return (
-        f"# A server for {given.seconds / 60:g} minutes\n\n{given.rate:.0f} requests a second by "
-        f"the clock, to {WORKERS} workers behind one port, while workers are killed and the model "
-        "is loaded again.\nEach answer is compared with the network's own. A killed worker takes "
-        "the requests along that it has: their senders see\ntheir connections break, and ask again."
-        f"\n\n{reporting.markdown(['', 'count'], rows)}"
+        f"# A server for {figures['seconds'] / 60:g} minutes\n\n{figures['rate']:.0f} requests a "
+        f"second by the clock, to {WORKERS} workers behind one port, while workers are killed and "
+        "the model is loaded again.\nEach answer is compared with the network's own. A killed "
+        "worker takes the requests along that it has: their senders see\ntheir connections break, "
+        f"and ask again.\n\n{reporting.markdown(['', 'count'], rows)}"
     )
 
 

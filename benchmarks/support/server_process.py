@@ -73,7 +73,7 @@ class ServerProcess:
 
         Too much is where most answers are late. That only some are may be the machine's fault.
         """
-        command = [GENERATOR, "127.0.0.1", self._port, self._request, seconds, *rates]
+        command = [GENERATOR, self._port, self._request, seconds, *rates]
         found = []
         with subprocess.Popen(
             [sys.executable, *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,

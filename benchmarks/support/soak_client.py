@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections import Counter
 from typing import Any
 
 import numpy as np
 
+from .open_loop import Connection, OpenLoop
+
 Array = np.ndarray[Any, Any]
-CONNECTIONS = 64
-_SECONDS = 20.0
+FINAL_WAIT = 20.0
+"""Seconds after which a request has no answer."""
+RIGHT, WRONG = "right answers", "answers that are wrong"
+MISSING, REFUSED = "requests without an answer", "refused with 503"
+BROKEN = "broken connections, asked again"
 
 
 def requests_of(rows: Array) -> list[bytes]:
@@ -35,102 +38,41 @@ def _request(row: Array) -> bytes:
     )
 
 
-class SoakClient:
-    """Sends one request after another over some connections; counts how that ends."""
+class SoakClient(OpenLoop):
+    """Compares each answer with the one that is wanted; counts how requests end."""
 
-    def __init__(self, port: int, rows: Array, wanted: Array, rate: float) -> None:
-        self._port = port
-        self._requests = requests_of(rows)
+    def __init__(self, port: int, rows: Array, wanted: Array, rate: float, seconds: float) -> None:
+        super().__init__(port, requests_of(rows), rate, seconds)
         self._wanted = wanted
-        self._rate = rate
-        self._due: deque[int] = deque()
-        self._wake = asyncio.Event()
-        self._ends = False
-        self.counts: Counter[str] = Counter(
-            {"right answers": 0, "answers that are wrong": 0, "requests without an answer": 0,
-             "refused with 503": 0, "broken connections, asked again": 0}
-        )  # fmt: skip
+        # By row: the bytes of answers that were right. Rounding depends on the batch.
+        self._right: list[set[bytes]] = [set() for _ in rows]
+        kinds = (RIGHT, WRONG, MISSING, REFUSED, BROKEN)
+        self.counts: Counter[str] = Counter(dict.fromkeys(kinds, 0))
+        self.longest = 0.0
+        """The longest that an answer took, in seconds."""
 
-    async def run(self, seconds: float, disturb: Callable[[float], Awaitable[None]]) -> None:
-        """Send for so long, while `disturb` is called each half second with the time."""
-        begin = time.monotonic()
-        tasks = [asyncio.create_task(self._send()) for _ in range(CONNECTIONS)]
-        tasks.append(asyncio.create_task(self._disturb(begin, seconds, disturb)))
-        random = np.random.default_rng(0)
-        due, number = begin, 0
-        while due < begin + seconds:
-            due += random.exponential(1 / self._rate)
-            if (ahead := due - time.monotonic()) > 0:
-                await asyncio.sleep(ahead)
-            number = (number + 1) % len(self._requests)
-            self._due.append(number)
-            self._wake.set()
-        self._ends = True
-        self._wake.set()
-        await asyncio.gather(*tasks)
+    def soak(self) -> None:
+        """Send everything, and wait for the answers."""
+        sent = self.run(FINAL_WAIT)
+        ended = sum(self.counts[one] for one in (RIGHT, WRONG, REFUSED))
+        self.counts[MISSING] = sent - ended
 
-    async def _disturb(
-        self, begin: float, seconds: float, disturb: Callable[[float], Awaitable[None]]
-    ) -> None:
-        while (now := time.monotonic() - begin) < seconds:
-            await disturb(now)
-            await asyncio.sleep(0.5)
+    def answered(self, connection: Connection) -> None:
+        self.counts[self._kind(connection)] += 1
+        self.longest = max(self.longest, time.perf_counter() - connection.due)
 
-    async def _send(self) -> None:
-        reader = writer = None
-        while True:
-            while not self._due:
-                if self._ends:
-                    if writer is not None:
-                        writer.close()
-                    return
-                self._wake.clear()
-                await self._wake.wait()
-            number = self._due.popleft()
-            until = time.monotonic() + _SECONDS
-            while True:
-                try:
-                    if writer is None:
-                        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-                    writer.write(self._requests[number])
-                    assert reader is not None
-                    status, body = await asyncio.wait_for(_answer(reader), _SECONDS)
-                except (OSError, EOFError, TimeoutError):
-                    if writer is not None:
-                        writer.close()
-                    writer = None
-                    self.counts["broken connections, asked again"] += 1
-                    if time.monotonic() > until:
-                        self.counts["requests without an answer"] += 1
-                        break
-                    continue
-                self._count(number, status, body)
-                break
+    def _kind(self, connection: Connection) -> str:
+        text, number = connection.text, connection.number
+        if not text.startswith(b"HTTP/1.1 200"):
+            return REFUSED if text.startswith(b"HTTP/1.1 503") else WRONG
+        wanted, known = self._wanted[number], self._right[number]
+        values = text[-wanted.nbytes :]
+        if values not in known:
+            if not np.allclose(np.frombuffer(values, wanted.dtype), wanted, 1e-4, 1e-6):
+                return WRONG
+            known.add(values)
+        return RIGHT
 
-    def _count(self, number: int, status: int, body: bytes) -> None:
-        if status == 503:
-            self.counts["refused with 503"] += 1
-            return
-        wanted = self._wanted[number]
-        found = np.frombuffer(body[-wanted.nbytes :], wanted.dtype)
-        good = status == 200 and np.allclose(found, wanted, 1e-4, 1e-6)
-        self.counts["right answers" if good else "answers that are wrong"] += 1
-
-
-async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    length = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
-    return int(head.split(b" ", 2)[1]), await reader.readexactly(length)
-
-
-async def ask_once(port: int, path: str) -> int:
-    """The status of a POST without a body; 0 if the connection breaks."""
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
-        writer.write(head.encode())
-        status, _ = await asyncio.wait_for(_answer(reader), 60)
-        writer.close()
-        return status
-    except (OSError, EOFError, TimeoutError):
-        return 0
+    def broken(self, connection: Connection) -> None:
+        self.counts[BROKEN] += 1
+        self.ask_again(connection)

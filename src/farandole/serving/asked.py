@@ -37,8 +37,8 @@ class Layout:
     """Where the columns lie in a body that begins with a certain JSON: all of it was checked."""
 
     size: int
-    places: list[tuple[np.dtype[Any], int, int, tuple[int, ...]]]
-    """Of each column: type, number of values, first byte, shape."""
+    places: list[tuple[np.dtype[Any], int, tuple[int, ...]]]
+    """Of each column: type, first byte, shape."""
     wanted: Wanted
     id: str | None
     seconds: float | None
@@ -47,8 +47,7 @@ class Layout:
     def of(self, body: bytes) -> Asked:
         """What a request asks that has these bytes."""
         columns: list[Rows] = [
-            np.frombuffer(body, dtype, count, start).reshape(shape)
-            for dtype, count, start, shape in self.places
+            np.ndarray(shape, dtype, body, start) for dtype, start, shape in self.places
         ]
         return Asked(columns, self.wanted, self.id, self.seconds, self.names)
 
@@ -90,7 +89,7 @@ def _places(body: bytes, columns: Sequence[Rows]) -> Any:
     for column in columns:
         if not isinstance(column, np.ndarray) or not np.may_share_memory(column, whole):
             return None
-        places.append((column.dtype, column.size, _address(column) - _address(whole), column.shape))
+        places.append((column.dtype, _address(column) - _address(whole), column.shape))
     return places
 
 

@@ -100,22 +100,24 @@ class Batcher:
         if self._rows and self._rows + rows > self._batching.max_queue:
             self.metrics.turned_away += 1
             raise overloaded("Too many requests are waiting: try again in a second.")
-        loop = asyncio.get_running_loop()
-        entry = _Entry(columns, names, rows, waiter, monotonic() + seconds)
-        self._waiting.append(entry)
+        self._waiting.append(_Entry(columns, names, rows, waiter, monotonic() + seconds))
         self._rows += rows
         self.metrics.waiting = self._rows
         if not self._busy:
-            self._schedule(loop)
+            self._schedule()
 
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _schedule(self) -> None:
+        most = self._batching.max_delay
+        if self._timer is not None and most == 0:
+            return
         full = self._rows >= self.pace.rows
         if self._timer is not None:
-            if not full or self._batching.max_delay == 0:
+            if not full:
                 return
             self._timer.cancel()
-        delay = 0.0 if full else self._batching.max_delay
-        self._timer = loop.call_later(delay, self._run) if delay else loop.call_soon(self._run)
+        loop = asyncio.get_running_loop()
+        wait = most and not full
+        self._timer = loop.call_later(most, self._run) if wait else loop.call_soon(self._run)
 
     def _run(self) -> None:
         self._timer = None
@@ -134,13 +136,13 @@ class Batcher:
                 )
                 return
         if self._waiting:
-            self._schedule(asyncio.get_running_loop())
+            self._schedule()
 
     def _finish(self, batch: list[_Entry], found: list[Any]) -> None:
         self._busy = False
         self._give(batch, found)
         if self._waiting:
-            self._schedule(asyncio.get_running_loop())
+            self._schedule()
 
     def _take(self) -> list[_Entry]:
         """The next batch, without requests whose senders have gone or have waited too long."""

@@ -30,7 +30,7 @@ log = logging.getLogger("farandole.serving.engines")
 
 AUTO, EAGER = "auto", "eager"
 ENGINES = (AUTO, EAGER, "exported", "compiled", "onnx")
-WORTH = Times(one=1e-3, full=5e-3)
+WORTH = Times(one=1e-3, full=2e-3)
 """A row or a full batch, as it was loaded: below both, requests cost about as much as the network,
 and the seconds of exporting at every start would not be paid back."""
 LARGEST, MOST_MODULES = 200 << 20, 300

@@ -31,7 +31,7 @@ _LONGEST = 300
 _PATH = re.compile(
     rb"/v2/models/([A-Za-z0-9][A-Za-z0-9_.-]{0,127})(?:/versions/([1-9][0-9]{0,8}))?/infer"
 )
-_UNUSUAL = (b"content-encoding", b"transfer-encoding", b"upgrade")
+_UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"upgrade"))
 
 Route = tuple[str, str | None]
 
@@ -58,13 +58,9 @@ def _direct_route(url: bytes) -> Route | None:
 def is_usual(headers: Mapping[bytes, bytes], most: int) -> bool:
     """Whether a body comes as it is, and has fewer bytes than these."""
     length = headers.get(b"content-length")
-    return (
-        length is not None
-        and length.isdigit()
-        and len(length) < 10
-        and int(length) < most
-        and not any(name in headers for name in _UNUSUAL)
-    )
+    if length is None or not length.isdigit() or len(length) > 9 or int(length) >= most:
+        return False
+    return _UNUSUAL.isdisjoint(headers)
 
 
 class _NoEvent:
@@ -163,20 +159,32 @@ class Exchange:
 
     def _bytes(self, reply: Reply) -> bytes:
         body, encoding = packed(reply.body, self._request.headers)
-        more = b"".join(
-            b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in reply.headers.items()
-        )
-        if encoding is not None:
-            more += b"content-encoding: %b\r\n" % encoding
-        if not self.keep_alive and "connection" not in reply.headers:
-            more += b"connection: close\r\n"
-        return (
-            b"%b%bcontent-type: %b\r\ncontent-length: %d\r\nx-request-id: %b\r\n%b\r\n%b"
-            % (
-                STATUS_LINE[reply.status], self._protocol.default_lines(),
-                reply.content_type.encode(), len(body), self._identity, more, body,
-            )
+        head = _head(
+            reply.status, self._protocol.default_lines(), reply.content_type, len(body),
+            tuple(reply.headers.items()), encoding, self.keep_alive,
         )  # fmt: skip
+        return b"".join((head, self._identity, b"\r\n\r\n", body))
+
+
+@lru_cache(maxsize=256)
+def _head(
+    status: int,
+    default_lines: bytes,
+    content_type: str,
+    size: int,
+    headers: tuple[tuple[str, str], ...],
+    encoding: bytes | None,
+    keep_alive: bool,
+) -> bytes:
+    """The lines before a body, up to the request's own name: for most answers, the same ones."""
+    lines = [STATUS_LINE[status], default_lines, b"content-type: %b\r\n" % content_type.encode()]
+    lines.append(b"content-length: %d\r\n" % size)
+    lines += [b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in headers]
+    if encoding is not None:
+        lines.append(b"content-encoding: %b\r\n" % encoding)
+    if not keep_alive and "connection" not in dict(headers):
+        lines.append(b"connection: close\r\n")
+    return b"".join([*lines, b"x-request-id: "])
 
 
 async def _nothing_more() -> dict[str, Any]:

@@ -28,10 +28,15 @@ def write_infer_response(
     >>> write_infer_response("m", "1", None, [("y", "FP64", np.array([0.5]), False)])[0][-34:]
     b'"FP64","shape":[1],"data":[0.5]}]}'
     """
-    if identity is None and all(binary and kind != BYTES for _, kind, _, binary in outputs):
-        layout = tuple((name, kind, values.shape) for name, kind, values, _ in outputs)
-        header = _binary_header(model, version, layout)
-        return b"".join([header, *(values.tobytes() for _, _, values, _ in outputs)]), len(header)
+    if identity is None:
+        layout = []
+        for name, kind, values, binary in outputs:
+            if not binary or kind == BYTES:
+                break
+            layout.append((name, kind, values.shape))
+        else:
+            header = _binary_header(model, version, tuple(layout))
+            return b"".join([header, *[one[2].tobytes() for one in outputs]]), len(header)
     described, parts = [], []
     for name, datatype, values, binary in outputs:
         one: dict[str, Any] = {"name": name, "datatype": datatype, "shape": values.shape}
