@@ -4,14 +4,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from farandole.parallel import allocator
 
 # In a process that has allocated next to nothing, so that only this decides where blocks lie.
-CODE = """
-import ctypes, importlib.util, json, sys
+START = """
+import ctypes, importlib.util, json, resource, sys
 
 spec = importlib.util.spec_from_file_location("allocator", sys.argv[1])
 allocator = importlib.util.module_from_spec(spec)
@@ -19,7 +20,9 @@ spec.loader.exec_module(allocator)
 c = ctypes.CDLL(None)
 c.malloc.restype, c.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 c.free.argtypes = [ctypes.c_void_p]
+"""
 
+BLOCKS = """
 def is_mapped(address):
     ranges = [line.split()[0].split("-") for line in open("/proc/self/maps")]
     return any(int(start, 16) <= address < int(end, 16) for start, end in ranges)
@@ -41,10 +44,43 @@ print(json.dumps([stays_after_free(True), stays_after_free(False)]))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_freed_blocks_are_gone() -> None:
-    command = [sys.executable, "-c", CODE, str(Path(allocator.__file__))]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    given_back, as_usual = json.loads(done.stdout)
+    given_back, as_usual = _printed_by(START + BLOCKS)
     if given_back is None:
         pytest.skip("this malloc has no such choice")
     assert given_back is False
     assert as_usual is True
+
+
+STEPS = """
+def new_pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [c.malloc(16 << 20) for _ in range(6)]
+    for block in blocks:
+        ctypes.memset(block, 1, 16 << 20)
+    for block in blocks:
+        c.free(block)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+def of_a_later_step():
+    new_pages()
+    return new_pages()
+
+with allocator.freed_memory_kept():
+    kept = of_a_later_step()
+print(json.dumps([kept, of_a_later_step()]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts pages")
+def test_a_step_takes_what_the_last_one_has_freed() -> None:
+    kept, as_usual = _printed_by(START + STEPS)
+    if allocator._glibc() is None:
+        pytest.skip("this malloc has no such choice")
+    assert kept < 100  # of 24,576
+    assert as_usual > 1000
+
+
+def _printed_by(code: str) -> Any:
+    command = [sys.executable, "-c", code, str(Path(allocator.__file__))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return json.loads(done.stdout)

@@ -6,7 +6,7 @@ import inspect
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from farandole.arguments import ALL_BUT_HEAD
 from farandole.errors import InputError, suggestion
 from farandole.keras_models.arguments import Arguments
 from farandole.keras_models.backend import is_keras_model, require_torch_backend
+from farandole.keras_models.channels_last import ChannelsLast
 from farandole.keras_models.custom_objects import custom_definitions, custom_objects
 from farandole.keras_models.layer_names import head_layers, named_layers
 from farandole.keras_models.packed import trusted
@@ -94,6 +95,10 @@ class KerasNetwork(nn.Module):
                 self.register_buffer(name, _untrained(variable._value))
         self._tie()
         self._adds_loss: bool | None = None
+        self._has_images = any(
+            getattr(layer, "data_format", None) == "channels_last"
+            for layer in model._flatten_layers()
+        )
 
     @property
     def model(self) -> Any:
@@ -152,7 +157,13 @@ class KerasNetwork(nn.Module):
         """Call the model in the mode that `training` says; several outputs come as a dict."""
         self._tie()
         given = self._arguments.packed(arguments, named)
-        return self._arguments.named_outputs(self._entry(*given, training=self.training))
+        with self._layout():
+            return self._arguments.named_outputs(self._entry(*given, training=self.training))
+
+    def _layout(self) -> AbstractContextManager[None]:
+        """Images channels-last all the way, but in a program that others will run."""
+        exports = not self._has_images or torch.compiler.is_compiling()
+        return nullcontext() if exports else ChannelsLast()
 
     def added_loss(self) -> torch.Tensor | None:
         """What the last call adds to the loss: regularizers, and `add_loss` in layers."""

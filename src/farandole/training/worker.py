@@ -14,7 +14,7 @@ import torch
 from farandole.data import KeptTable, Shard, write_shard
 from farandole.errors import InputError
 from farandole.keras_models import KerasNetwork
-from farandole.parallel import Span, trace
+from farandole.parallel import Span, freed_memory_kept, trace
 from farandole.training import events, preflight
 from farandole.training.checkpointing import read_state
 from farandole.training.context import TrainingContext, build_context
@@ -44,7 +44,8 @@ def work(job: TrainingJob, world: World, shard: Shard) -> Outcome:
     """Train together with the other workers."""
     start = time.perf_counter()
     spans: list[Span] | None = [] if job.trace else None
-    with random_states_kept():  # the caller's own random numbers stay as they were
+    # The caller's own random numbers stay as they were.
+    with random_states_kept(), freed_memory_kept():
         torch.manual_seed(job.recipe.seed + world.rank)
         try:
             loop = prepare(job, world, shard)
