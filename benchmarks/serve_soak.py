@@ -30,7 +30,8 @@ import numpy as np
 import psutil
 from serve import NETWORKS, network
 from support import reporting
-from support.soak_client import MISSING, WRONG, SoakClient
+from support.open_loop import CONNECTIONS
+from support.soak_client import BROKEN, MISSING, WRONG, SoakClient
 
 import farandole
 
@@ -134,6 +135,8 @@ def main(given: Any) -> int:
         "longest answer, s": client.longest,
     }  # fmt: skip
     good = counts[WRONG] == counts[MISSING] == code == 0
+    good = good and counts["reloads"] == RELOADS  # and only a killed worker breaks connections:
+    good = good and counts[BROKEN] <= counts["killed workers"] * CONNECTIONS
     text = page(figures)
     if given.seconds >= 300:
         reporting.write("serve_soak", figures, text)

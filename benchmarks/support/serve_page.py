@@ -19,8 +19,7 @@ requests leave by the clock (Poisson), over 64 connections, and count from when 
 server is one process with one thread for its network, but for what it starts itself. All are
 measured in turn, those that aren't are stopped meanwhile; only Ray Serve runs by itself. The floor
 is uvicorn with our HTTP protocol, answering a constant: by ASGI, and by the way past it that small
-requests to models take. Rates are tried in steps of a fifth; quantiles are the median of five
-windows, since the machine itself stalls at times.{failed}"""
+requests to models take. Rates are tried in steps of a tenth.{failed}"""
 
 
 def page(found: dict[str, Runs]) -> str:
