@@ -15,8 +15,9 @@ from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
 from farandole.engines.ray_actor import ActorSpec, WorkerRows
-from farandole.engines.ray_cluster import PlaceWatch, WorkerResources, can_grow, connect, slots
+from farandole.engines.ray_cluster import can_grow, connect
 from farandole.engines.ray_gang import ActorGang, check_free_core
+from farandole.engines.ray_resources import PlaceWatch, WorkerResources, slots
 from farandole.engines.serialization import PickledTask
 from farandole.engines.spark_rows import RowsJob, RowTargets
 from farandole.errors import InputError
@@ -36,7 +37,7 @@ class RayEngine:
     this machine, for as long as this process lives.
 
     Args:
-        address: Of a running Ray, as `ray.init` takes it; not `ray://`.
+        address: Of a running Ray, as `ray.init` takes it; not `ray://`. "local" starts one.
         resources: What each worker needs besides cores and GPUs, by Ray's names.
         strategy: How Ray spreads workers over nodes: "PACK", "SPREAD", "STRICT_PACK" or
             "STRICT_SPREAD".
@@ -105,9 +106,9 @@ class RayEngine:
         reports = Reports(on_message)
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            seconds = self._start_timeout
-            gang = ActorGang(ray, num_workers, resources, self._strategy, seconds, interrupts)
-            host = stack.enter_context(gang).driver_host
+            limits = self._strategy, self._start_timeout
+            gang = stack.enter_context(ActorGang(ray, num_workers, resources, *limits, interrupts))
+            host = gang.driver_host
             endpoint = stack.enter_context(
                 DriverEndpoint(host, reports, encrypt=task.encrypt, task=pickled.pickled)
             )
@@ -142,8 +143,8 @@ class RayEngine:
         """What each worker of a run gets."""
         others = self._resources
         resources = WorkerResources.of(ray, task.device, task.cpus, others, num_workers)
-        if resources.gpus:
-            self._with_gpus.add(num_workers)
+        note = self._with_gpus.add if resources.gpus else self._with_gpus.discard
+        note(num_workers)
         return resources
 
     def _watch(

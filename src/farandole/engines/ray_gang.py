@@ -19,8 +19,9 @@ from farandole.engines.ray_actor import (
     WorkerRows,
     reachable_addresses,
 )
-from farandole.engines.ray_cluster import WorkerResources, can_grow, slots
+from farandole.engines.ray_cluster import can_grow
 from farandole.engines.ray_errors import describe_loss, describe_start
+from farandole.engines.ray_resources import WorkerResources, slots
 from farandole.engines.rendezvous import LOOPBACK
 from farandole.errors import LaunchError, NotEnoughSlots
 
