@@ -5,44 +5,21 @@ from typing import Any
 
 import pytest
 
-from farandole.engines import ray_cluster
-from farandole.engines.ray_cluster import PlaceWatch, WorkerResources, slots
+from farandole.engines.ray_cluster import _same_place
 
 
-def cluster(*nodes: dict[str, float]) -> Any:
-    """Give a Ray with such nodes, of which the last has died."""
-    last = len(nodes) - 1
-    found = [{"Alive": number < last, "Resources": node} for number, node in enumerate(nodes)]
-    total: dict[str, float] = {}
-    for node in nodes[:-1]:
-        total |= {name: total.get(name, 0) + amount for name, amount in node.items()}
-    free = {"CPU": 0.0}
-    return SimpleNamespace(
-        nodes=lambda: found, cluster_resources=lambda: total, available_resources=lambda: free
-    )
-
-
-def test_workers_fit_on_whole_nodes() -> None:
-    ray = cluster({"CPU": 3.0}, {"CPU": 3.0, "GPU": 1.0}, {"CPU": 64.0})
-    assert slots(ray, WorkerResources(2)) == 2
-    assert slots(ray, WorkerResources.of(ray, "auto", 1, {})) == 1  # each gets a GPU
-    assert slots(ray, WorkerResources.of(ray, "cpu", 1, {})) == 6
-    assert slots(ray, WorkerResources(1, 0, {"large_disk": 1})) == 0
-
-
-def test_more_places_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "_WATCH_SECONDS", 0.0)
-    told: list[int] = []
-    ray = cluster({"CPU": 1.0}, {"CPU": 9.0})
-    watch = PlaceWatch(ray, WorkerResources(1), 1, 2, lambda: told.append(1))
-    watch.look()
-    assert told == []
-    ray.nodes()[-1]["Alive"] = True
-    watch.look()
-    assert told == []  # another one has taken it
-    ray.available_resources()["CPU"] = 1.0
-    watch.look()
-    watch.look()
-    assert told == [1]
-    PlaceWatch(ray, WorkerResources(1), 1, None, lambda: told.append(2)).look()
-    assert told == [1]
+@pytest.mark.parametrize(
+    ("address", "is_same"),
+    [
+        ("10.0.0.5:6379", True),
+        ("127.0.0.1:6379", True),
+        ("localhost:6379", True),
+        ("[::1]:6379", True),
+        ("localhost:6380", False),
+        ("10.0.0.6:6379", False),
+        ("10.0.0.5", False),
+    ],
+)
+def test_an_address_has_several_names(address: str, is_same: bool) -> None:
+    node: Any = SimpleNamespace(util=SimpleNamespace(get_node_ip_address=lambda: "10.0.0.5"))
+    assert _same_place(node, address, "10.0.0.5:6379") == is_same

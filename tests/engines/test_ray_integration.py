@@ -215,7 +215,13 @@ def test_strategies_give_what_they_give_on_local_processes(strategy: str, ray_cl
 
 
 @pytest.mark.parametrize(
-    "options", [{"strategy": "CLOSE"}, {"resources": {"CPU": 1}}, {"resources": {"a": 0}}]
+    "options",
+    [
+        {"strategy": "CLOSE"},
+        {"resources": {"CPU": 1}},
+        {"resources": {"a": 0}},
+        {"resources": {"a": True}},
+    ],
 )
 def test_options_that_can_t_be(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):

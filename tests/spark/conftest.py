@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 collect_ignore = ["failing_fit_script.py", "shipping_script.py", "wide_table_script.py"]
-collect_ignore += ["daemon_script.py", "ray_on_spark_script.py"]
+collect_ignore += ["daemon_script.py", "ray_on_spark_script.py", "ray_start_script.py"]
 
 
 @pytest.fixture(scope="session")

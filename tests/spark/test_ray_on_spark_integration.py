@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 SCRIPT = Path(__file__).with_name("ray_on_spark_script.py")
+START = Path(__file__).with_name("ray_start_script.py")
 ROUNDING = 1e-6
 
 
@@ -47,6 +48,23 @@ def test_it_starts_trains_tunes_and_ends(tmp_path: Path) -> None:
     assert found["processes after"] == []
     assert found["slots after"] == 3
     assert found["folders"] == []
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("what", "raised"),
+    [
+        ("head", ["LaunchError", "head node failed"]),
+        # It takes a whole start of Ray's.
+        pytest.param("interrupt", ["KeyboardInterrupt", ""], marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_start_that_fails_leaves_nothing(what: str, raised: list[str], tmp_path: Path) -> None:
+    found, _ = in_a_process(START, what, folder=tmp_path, seconds=280)
+    name, text = found.pop("raised")
+    assert name == raised[0]
+    assert raised[1] in text
+    assert found == {"nodes": [], "jobs": 0, "ports": [], "handler": True}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from farandole import _spark
 from farandole.engines.base import DEFAULT_HEARTBEAT, Engine, Task
 from farandole.engines.fork_server import serve_forks
 from farandole.engines.inline import InlineEngine
-from farandole.engines.interrupt import Interrupts
+from farandole.engines.interrupt import Interrupts, kept_sigterm
 from farandole.engines.output import Output
+from farandole.engines.ray_cluster import import_ray, ray_environment, reload_token
 from farandole.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ __all__ = [
     "RayEngine",
     "SparkEngine",
     "Task",
+    "import_ray",
+    "kept_sigterm",
+    "ray_environment",
+    "reload_token",
     "resolve",
     "serve_forks",
     "stop_fork_server",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,9 +14,10 @@ from farandole.engines.collector import Collector, Reports
 from farandole.engines.driver_link import DriverEndpoint
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
-from farandole.engines.ray_actor import ActorSpec
-from farandole.engines.ray_cluster import PlaceWatch, WorkerResources, can_grow, connect, slots
+from farandole.engines.ray_actor import ActorSpec, WorkerRows
+from farandole.engines.ray_cluster import can_grow, connect
 from farandole.engines.ray_gang import ActorGang, check_free_core
+from farandole.engines.ray_resources import PlaceWatch, WorkerResources, slots
 from farandole.engines.serialization import PickledTask
 from farandole.engines.spark_rows import RowsJob, RowTargets
 from farandole.errors import InputError
@@ -36,7 +37,7 @@ class RayEngine:
     this machine, for as long as this process lives.
 
     Args:
-        address: Of a running Ray, as `ray.init` takes it; not `ray://`.
+        address: Of a running Ray, as `ray.init` takes it; not `ray://`. "local" starts one.
         resources: What each worker needs besides cores and GPUs, by Ray's names.
         strategy: How Ray spreads workers over nodes: "PACK", "SPREAD", "STRICT_PACK" or
             "STRICT_SPREAD".
@@ -69,6 +70,8 @@ class RayEngine:
         self._strategy = strategy
         self._start_timeout = start_timeout
         self._wanted_workers = wanted_workers
+        self._with_gpus: set[int] = set()
+        """How many workers there were in runs that had a GPU for each."""
 
     def wanting(self, workers: int) -> RayEngine:
         """The same, which ends an epoch early on when so many workers could run."""
@@ -99,62 +102,63 @@ class RayEngine:
         frame, rows = (rows, None) if _spark.is_dataframe(rows) else (None, rows)
         pickled = PickledTask(task)
         ray = connect(self._address)  # before Ctrl-C is counted: it may take seconds
-        resources = WorkerResources.of(ray, task.device, task.cpus, self._resources)
+        resources = self._resources_for(ray, task, num_workers)
         reports = Reports(on_message)
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            gang = stack.enter_context(
-                ActorGang(
-                    ray, num_workers, resources, self._strategy, self._start_timeout, interrupts
-                )
-            )
+            limits = self._strategy, self._start_timeout
+            gang = stack.enter_context(ActorGang(ray, num_workers, resources, *limits, interrupts))
             host = gang.driver_host
             endpoint = stack.enter_context(
                 DriverEndpoint(host, reports, encrypt=task.encrypt, task=pickled.pickled)
             )
             monitor = stack.enter_context(HeartbeatMonitor(host, heartbeat))
-            addresses, store_port = gang.addresses, gang.open_store_port()
-            row_ports: tuple[int, ...] = ()
             if rows is not None and rows.router is not None:
                 check_free_core(ray, num_workers, resources, interrupts)
-                row_ports = gang.open_row_ports(addresses) if num_workers > 1 else row_ports
-            job: RowsJob | None = None
-            if frame is not None:
-                session = frame.sparkSession
-                is_here = _spark.is_local(session) and not _spark.is_connect(session)
-                hosts = gang.hosts_for_rows(local=is_here)
-                targets = tuple(zip(hosts, gang.open_row_ports(hosts), strict=True))
-                job = RowsJob(frame, RowTargets(targets, endpoint.address.credentials))
-
-            def spec_of(rank: int) -> ActorSpec:
-                return ActorSpec(
-                    rank=rank,
-                    addresses=addresses,
-                    store_port=store_port,
-                    row_ports=row_ports,
-                    driver=endpoint.address,
-                    heartbeat=monitor.address,
-                    timeout=timeout,
-                    join_timeout=join_timeout,
-                    threads=resources.cpus,
-                )
-
-            workers = gang.run(spec_of, rows, monitor)
-            collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
-            watch = PlaceWatch(
-                ray, resources, num_workers, self._wanted_workers, endpoint.request_restart
+            row_hosts = _row_hosts(gang, frame, rows)
+            spec = ActorSpec(
+                rank=0,
+                addresses=gang.addresses,
+                store_port=gang.open_store_port(),
+                row_ports=gang.open_row_ports(row_hosts) if row_hosts else (),
+                driver=endpoint.address,
+                heartbeat=monitor.address,
+                timeout=timeout,
+                join_timeout=join_timeout,
+                threads=resources.cpus,
             )
-            checks = [watch.look]
-            if job is not None:
-                checks.append(stack.enter_context(job).check)
+            workers = gang.run(spec, rows, monitor)
+            collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
+            checks = [self._watch(ray, resources, num_workers, endpoint).look]
+            if frame is None:
+                return collector.results(stoppable=task.stoppable, each_time=checks)
+            targets = tuple(zip(row_hosts, spec.row_ports, strict=True))
+            job = RowsJob(frame, RowTargets(targets, endpoint.address.credentials))
+            checks.append(stack.enter_context(job).check)
             results = collector.results(stoppable=task.stoppable, each_time=checks)
-            if job is not None:
-                job.finish()
+            job.finish()
             return results
+
+    def _resources_for(self, ray: Any, task: Task, num_workers: int) -> WorkerResources:
+        """What each worker of a run gets."""
+        others = self._resources
+        resources = WorkerResources.of(ray, task.device, task.cpus, others, num_workers)
+        note = self._with_gpus.add if resources.gpus else self._with_gpus.discard
+        note(num_workers)
+        return resources
+
+    def _watch(
+        self, ray: Any, resources: WorkerResources, size: int, endpoint: DriverEndpoint
+    ) -> PlaceWatch:
+        return PlaceWatch(ray, resources, size, self._wanted_workers, endpoint.request_restart)
 
     def connect(self) -> None:
         """Connect to Ray, or start it; nothing if that was done before."""
         connect(self._address)
+
+    def has_gpus(self, count: int) -> bool:
+        """Whether the nodes have so many."""
+        return bool(connect(self._address).cluster_resources().get("GPU", 0) >= count)
 
     def is_on_this_machine(self) -> bool:
         """Whether all nodes are, so that workers see its files."""
@@ -173,22 +177,36 @@ class RayEngine:
         """How many workers of so many cores the nodes have room for, were they free.
 
         If those are fewer than `wanted`, nodes that may be on their way are waited for with
-        `patience`.
+        `patience`. Where so many have run with GPUs, places are those that still have one.
         """
+        least = 1 if wanted in self._with_gpus else wanted
         ray = connect(self._address)
         deadline = time.monotonic() + patience
         while True:
-            found = slots(ray, WorkerResources.of(ray, device, cpus, self._resources))
+            found = slots(ray, WorkerResources.of(ray, device, cpus, self._resources, least))
             if found >= wanted or time.monotonic() > deadline or not can_grow(ray):
                 return found
             time.sleep(0.5)
+
+
+def _row_hosts(gang: ActorGang, frame: Any, rows: WorkerRows | None) -> Sequence[str]:
+    """Where each worker listens for rows that others have; nowhere, if none come."""
+    if frame is not None:
+        session = frame.sparkSession
+        is_here = _spark.is_local(session) and not _spark.is_connect(session)
+        return gang.hosts_for_rows(local=is_here)
+    is_exchanged = rows is not None and rows.router is not None and len(gang.addresses) > 1
+    return gang.addresses if is_exchanged else ()
 
 
 def _check_resources(resources: object) -> None:
     if resources is None:
         return
     if not isinstance(resources, Mapping) or not all(
-        isinstance(name, str) and isinstance(amount, int | float) and amount > 0
+        isinstance(name, str)
+        and isinstance(amount, int | float)
+        and not isinstance(amount, bool)
+        and amount > 0
         for name, amount in resources.items()
     ):
         raise InputError(

@@ -6,10 +6,10 @@ import faulthandler
 import importlib
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -44,6 +44,17 @@ class Place:
 
     def __str__(self) -> str:
         return f"pid {self.pid} on node {self.address}"
+
+
+class WorkerRows(Protocol):
+    """What workers read by themselves; it goes to each of them."""
+
+    @property
+    def router(self) -> Callable[[int, pa.RecordBatch], Sequence[pa.RecordBatch]] | None:
+        """Gives the part of each of so many workers; None, if a worker reads what is its own."""
+
+    def batches(self, rank: int, size: int) -> Iterator[pa.RecordBatch]:
+        """What that worker reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +106,7 @@ class WorkerActor:
         self._rows = listen(address)
         return int(self._rows.getsockname()[1])
 
-    def run(self, spec: ActorSpec, gpus: Sequence[str], rows: Any) -> Failure | None:
+    def run(self, spec: ActorSpec, gpus: Sequence[str], rows: WorkerRows | None) -> Failure | None:
         """Do the task; gives a failure that the driver hasn't heard of over the link.
 
         `rows` is None, or says what this worker reads and whose it is.
@@ -113,7 +124,7 @@ class WorkerActor:
         return message if isinstance(message, Failure) and not is_known else None
 
     def _message(
-        self, spec: ActorSpec, gpus: Sequence[str], rows: Any, link: DriverLink
+        self, spec: ActorSpec, gpus: Sequence[str], rows: WorkerRows | None, link: DriverLink
     ) -> WorkerResult | Failure:
         from farandole.engines.worker import WorkerContext, WorkerFailure, run_task
 
@@ -136,7 +147,7 @@ class WorkerActor:
         except WorkerFailure as error:
             return error.failure
 
-    def _batches(self, spec: ActorSpec, rows: Any) -> Iterator[pa.RecordBatch]:
+    def _batches(self, spec: ActorSpec, rows: WorkerRows | None) -> Iterator[pa.RecordBatch]:
         """The rows of this worker; nothing is read before the first is asked for."""
         if rows is None:
             if self._rows is not None:

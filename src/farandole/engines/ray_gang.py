@@ -5,15 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from farandole.engines.addresses import network_stack
 from farandole.engines.collector import Ending
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
-from farandole.engines.ray_actor import ActorSpec, Place, WorkerActor, reachable_addresses
-from farandole.engines.ray_cluster import WorkerResources, can_grow, slots
+from farandole.engines.ray_actor import (
+    ActorSpec,
+    Place,
+    WorkerActor,
+    WorkerRows,
+    reachable_addresses,
+)
+from farandole.engines.ray_cluster import can_grow
 from farandole.engines.ray_errors import describe_loss, describe_start
+from farandole.engines.ray_resources import WorkerResources, slots
 from farandole.engines.rendezvous import LOOPBACK
 from farandole.errors import LaunchError, NotEnoughSlots
 
@@ -90,12 +98,13 @@ class ActorGang:
         pairs = zip(self._actors, hosts, strict=True)
         return tuple(self._answers([actor.open_row_port.remote(host) for actor, host in pairs]))
 
-    def run(self, spec_of: Any, rows: Any, monitor: HeartbeatMonitor) -> list[RunningActor]:
-        """Let every worker begin; `spec_of` gives a rank's `ActorSpec`."""
+    def run(
+        self, spec: ActorSpec, rows: WorkerRows | None, monitor: HeartbeatMonitor
+    ) -> list[RunningActor]:
+        """Let every worker begin, each with its own rank in place of the spec's."""
         started = []
         for rank, (actor, place) in enumerate(zip(self._actors, self.places, strict=True)):
-            spec: ActorSpec = spec_of(rank)
-            call = actor.run.remote(spec, place.gpus, rows)
+            call = actor.run.remote(replace(spec, rank=rank), place.gpus, rows)
             started.append(RunningActor(self._ray, rank, call, place, monitor))
         return started
 
@@ -115,14 +124,15 @@ class ActorGang:
         total, free = ray.cluster_resources(), ray.available_resources()
         names = list(self._resources.bundle)
         has = ", ".join(f"{free.get(name, 0):g} of {total.get(name, 0):g} {name}" for name in names)
+        cpu = 'device="cpu", ' if self._resources.gpus else ""
         where = "" if self._strategy == "PACK" else f" (strategy {self._strategy!r})"
         return NotEnoughSlots(
             self._size,
             room,
             f"{self._size} workers were asked for, each with {self._resources}, but Ray has no "
             f"room for all of them{where}: the cluster has places for {room}, and free are {has}. "
-            "Use fewer workers, a smaller cpus_per_worker or more nodes; or wait longer for a busy "
-            "cluster: engine=RayEngine(start_timeout=…).",
+            f"Use fewer workers, {cpu}a smaller cpus_per_worker or more nodes; or wait longer for "
+            "a busy cluster: engine=RayEngine(start_timeout=…).",
         )
 
     def _start(self) -> None:

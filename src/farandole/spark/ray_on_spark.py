@@ -5,26 +5,37 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from farandole import _spark
 from farandole.arguments import check_integer
-from farandole.engines import SparkEngine
-from farandole.errors import InputError, LaunchError, MissingPackage, NotEnoughSlots
+from farandole.engines import (
+    Interrupts,
+    RayEngine,
+    SparkEngine,
+    import_ray,
+    kept_sigterm,
+    ray_environment,
+    reload_token,
+)
+from farandole.errors import InputError, LaunchError, NotEnoughSlots
+from farandole.spark.ray_executors import path_of_nodes
+from farandole.spark.ray_start import NODE_VARIABLES, StartHook, kept_job_servers, wait_for_end
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OBJECT_STORE = 256 << 20
-_END_SECONDS = 30.0
-"""How long Ray's processes may take to end, and Spark to have its slots back."""
-_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
+_VARIABLES = (
+    *NODE_VARIABLES,
+    "PATH",
+    "RAY_ADDRESS",
+    "RAY_ON_SPARK_START_HOOK",
+    "PYTHONBREAKPOINT",  # Ray sets it
+)
 
 
 @contextmanager
@@ -42,6 +53,8 @@ def ray_on_spark(
     libraries find it. Each of its nodes keeps a slot of Spark's until the end; at least one slot is
     left to Spark, for its own jobs. Ray asks everyone for a token, which is new for each block.
 
+    Ctrl-C during the start is taken when the start is over: amid it, processes would be left.
+
     Args:
         spark: a classic session; by default the active one.
         workers: how many nodes, each a task of Spark's.
@@ -53,15 +66,15 @@ def ray_on_spark(
     >>> with ray_on_spark(spark, workers=2):  # doctest: +SKIP
     ...     farandole.train(network, frame, num_workers=2, engine="ray")
     """
-    ray = _import_ray()
+    ray = import_ray("ray.util.spark")
     session = spark or _spark.require_session()
     _check(ray, session, workers, cpus_per_worker, driver_cpus, object_store_memory)
     options = {
         "max_worker_nodes": workers,
         "num_cpus_head_node": driver_cpus,
-        "object_store_memory_head_node": max(object_store_memory, 80 << 20),
+        "object_store_memory_head_node": object_store_memory,
         "object_store_memory_worker_node": object_store_memory,
-        # Each is a process more on every node, and `ray.init` below asks for no logs.
+        # Each is a process more on every node, and this process is connected without logs.
         "head_node_options": {"include_dashboard": False, "include_log_monitor": "false"},
         "worker_node_options": {"include_log_monitor": "false"},
     }
@@ -69,71 +82,16 @@ def ray_on_spark(
         cpus = cpus_per_worker or _spark.task_cpus(session)
         options |= {"num_cpus_worker_node": cpus, "num_gpus_worker_node": 0}
     with ExitStack() as stack:
-        stack.enter_context(_environment(_asked_executor(session)))
+        stack.callback(reload_token)
+        stack.enter_context(_environment(path_of_nodes(session)))
+        stack.enter_context(kept_sigterm())
         _spark.activate(session)
-        stack.callback(_end, ray)  # before: Ctrl-C may come during a start that takes a minute
+        stack.callback(_end, ray)
         with _quiet():
             address = _start(options)
-        ray.init(address=address, **_QUIET)
+        RayEngine(address).connect()
         _check_nodes(ray, workers)
         yield address
-
-
-class StartHook:
-    """What `ray.util.spark` asks when it starts a cluster: its class is named by a variable."""
-
-    started: Any = None
-    """Ray's handle of the cluster that was started last; a process has one at a time."""
-
-    def get_default_temp_root_dir(self) -> str:
-        """A short path: sockets are there, whose names may have 107 bytes."""
-        return os.environ.get("RAY_TMPDIR", "/tmp")
-
-    def on_ray_dashboard_created(self, port: int) -> None:
-        """There is none."""
-
-    def on_cluster_created(self, cluster: Any) -> None:
-        """Keep it, to see that it ends."""
-        StartHook.started = cluster
-
-    def on_spark_job_created(self, group: str) -> None:
-        """A node's job."""
-
-    def custom_environment_variables(self) -> Mapping[str, str]:
-        """What nodes need, wherever Spark runs them; it goes with their tasks."""
-        return {name: os.environ[name] for name in (*_OF_NODES, "PATH")}
-
-
-_OF_NODES = (
-    "RAY_AUTH_MODE",
-    "RAY_AUTH_TOKEN",
-    "RAY_USAGE_STATS_ENABLED",
-    "AUTOSCALER_HEARTBEAT_TIMEOUT_S",
-)
-_VARIABLES = (
-    *_OF_NODES,
-    "PATH",
-    "RAY_ADDRESS",
-    "RAY_ON_SPARK_START_HOOK",
-    "PYTHONBREAKPOINT",  # Ray sets it
-)
-
-
-class _Executor(NamedTuple):
-    """What an executor says of itself."""
-
-    version: str | None
-    """Of its Ray; None: it has none."""
-    path: str
-    """Where its programs are, that of Ray among them."""
-
-
-def _import_ray() -> Any:
-    try:
-        import_module("ray.util.spark")
-    except ImportError as error:
-        raise MissingPackage("ray", "ray") from error
-    return import_module("ray")
 
 
 def _check(
@@ -188,74 +146,21 @@ def _check_slots(session: SparkSession, workers: int, cpus: int) -> None:
     )
 
 
-def _asked_executor(session: SparkSession) -> str:
-    """The PATH for Ray's nodes; raises if executors have no Ray, or another one."""
-    own = import_module("ray").__version__
-    _spark.set_up_python(session)
-    try:
-        found = session.sparkContext.parallelize([0], 1).map(_described).collect()[0]
-    except Exception as error:
-        said = [line for line in str(error).splitlines() if "ModuleNotFoundError" in line]
-        why = said[-1].strip() if said else str(error).partition("\n")[0]
-        raise LaunchError(
-            f"Spark's executors can't run this: {why}. They need farandole and ray: see the "
-            "guide's page on clusters."
-        ) from error
-    if found.version != own:
-        has = "no ray" if found.version is None else f"ray {found.version}"
-        raise LaunchError(
-            f"Spark's executors have {has}, and the driver has ray {own}: install the same there "
-            "(pip install 'farandole[ray]')."
-        )
-    return os.pathsep.join([_programs(), os.environ.get("PATH", os.defpath), found.path])
-
-
-def _described(_: int) -> _Executor:
-    """Runs in a task."""
-    try:
-        version = str(import_module("ray").__version__)
-    except ImportError:
-        version = None
-    return _Executor(version, os.pathsep.join([_programs(), os.environ.get("PATH", os.defpath)]))
-
-
-def _programs() -> str:
-    """Where this Python's environment has its programs: Ray's nodes start by one called `ray`."""
-    return os.path.dirname(sys.executable)
-
-
 @contextmanager
 def _environment(path: str) -> Iterator[None]:
-    """The variables of Ray's processes, as they were before at the end."""
-    before = {name: os.environ.get(name) for name in _VARIABLES}
-    os.environ.pop("RAY_ADDRESS", None)
-    os.environ |= {
+    """The variables of Ray's processes."""
+    variables = {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
-        "RAY_USAGE_STATS_ENABLED": before["RAY_USAGE_STATS_ENABLED"] or "0",
+        "RAY_USAGE_STATS_ENABLED": os.environ.get("RAY_USAGE_STATS_ENABLED") or "0",
         # A node that needs longer to start is ended and replaced, for ever on a busy machine.
-        "AUTOSCALER_HEARTBEAT_TIMEOUT_S": before["AUTOSCALER_HEARTBEAT_TIMEOUT_S"] or "120",
+        "AUTOSCALER_HEARTBEAT_TIMEOUT_S": os.environ.get("AUTOSCALER_HEARTBEAT_TIMEOUT_S") or "120",
         "RAY_ON_SPARK_START_HOOK": f"{StartHook.__module__}.{StartHook.__qualname__}",
         "PATH": path,
     }
-    _reload_token()
-    try:
+    with ray_environment(variables, _VARIABLES):
+        os.environ.pop("RAY_ADDRESS", None)
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        _reload_token()
-
-
-def _reload_token() -> None:
-    """Let Ray read mode and token again: it keeps those that this process had first."""
-    with suppress(Exception):  # other versions may not keep them
-        raylet = import_module("ray._raylet")
-        raylet.Config.initialize("")
-        raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextmanager
@@ -274,24 +179,38 @@ def _start(options: Mapping[str, Any]) -> str:
     """The address of the cluster.
 
     Ray's own limits are short for a busy machine (20 seconds for the head, 15 for what each node
-    starts besides), and can't be set: what fails is tried once more.
+    starts besides), and can't be set: what fails is tried once more. Ray has a handle of what it
+    has started only when the head is up, so that Ctrl-C has to wait.
     """
-    for is_last in (False, True):
-        StartHook.started = None
+    with Interrupts() as interrupts:
         try:
-            address, _ = import_module("ray.util.spark").setup_ray_cluster(**options)
-            return str(address)
+            try:
+                return _started(options)
+            except RuntimeError:
+                if interrupts.count:
+                    raise
+                return _started(options)
         except Exception as error:
-            if StartHook.started is not None:
-                _wait_for_end(StartHook.started)
-            if is_last or not isinstance(error, RuntimeError):
-                why = str(error.__cause__ or error).strip().partition("\n")[0]
-                raise LaunchError(
-                    f"Ray could not start on Spark: {why} Are the machines busy? Ray gives its "
-                    "processes 15 to 30 seconds to start. (RAY_ON_SPARK_JOB_SERVER_VERBOSE=1 in "
-                    "the environment shows more.)"
-                ) from error
-    raise AssertionError("the last time returns or raises")
+            why = str(error.__cause__ or error).strip().partition("\n")[0]
+            raise LaunchError(
+                f"Ray could not start on Spark: {why} Are the machines busy? Ray gives its "
+                "processes 15 to 30 seconds to start. (RAY_ON_SPARK_JOB_SERVER_VERBOSE=1 in "
+                "the environment shows more.)"
+            ) from error
+        finally:
+            if interrupts.count:
+                raise interrupts.error()
+
+
+def _started(options: Mapping[str, Any]) -> str:
+    StartHook.started = None
+    try:
+        with kept_job_servers():
+            address, _ = import_module("ray.util.spark").setup_ray_cluster(**options)
+        return str(address)
+    except Exception:
+        wait_for_end()
+        raise
 
 
 def _check_nodes(ray: Any, workers: int) -> None:
@@ -306,24 +225,8 @@ def _check_nodes(ray: Any, workers: int) -> None:
 
 def _end(ray: Any) -> None:
     """Disconnect, end the cluster, and wait until it is gone."""
-    cluster = StartHook.started
     with suppress(Exception):
         ray.shutdown()
     with _quiet(), suppress(RuntimeError):  # somebody has ended it before
         import_module("ray.util.spark").shutdown_ray_cluster()
-    _wait_for_end(cluster)
-
-
-def _wait_for_end(cluster: Any) -> None:
-    """Until the head and the nodes of this machine have ended: Spark has its slots back then."""
-    StartHook.started = None
-    if cluster is None:
-        return
-    deadline = time.monotonic() + _END_SECONDS
-    with suppress(subprocess.TimeoutExpired):
-        cluster.head_proc.wait(_END_SECONDS)
-    # The last process of a machine removes the folder that they share.
-    while os.path.exists(cluster.temp_dir) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    with suppress(OSError):
-        os.remove(f"{cluster.temp_dir}.lock")
+    wait_for_end()

@@ -15,7 +15,7 @@ from typing import Any
 from farandole import _spark
 from farandole.api import DEFAULT_TIMEOUT, most_workers, print_output
 from farandole.arguments import check_flag, check_integer, check_seconds
-from farandole.engines import DEFAULT_HEARTBEAT, Engine, Task
+from farandole.engines import DEFAULT_HEARTBEAT, Engine, RayEngine, Task
 from farandole.engines import resolve as resolve_engine
 from farandole.errors import InputError, NotEnoughSlots
 from farandole.system_resources import usable_cores
@@ -172,6 +172,9 @@ class _Workers:
         # Trials share the cores of this machine; Spark gives each task its own.
         cores = max(1, usable_cores() // (parallel * per_trial))
         self._cpus = cores if engine.name == "local" else None
+        # Connects to Ray, in the main thread. GPUs are given if there is one for each trial.
+        crowded = isinstance(engine, RayEngine) and not engine.has_gpus(parallel * per_trial)
+        self._device = "cpu" if crowded else "auto"
 
     def slots(self, problem: Problem, rows: StudyRows, search: Search) -> list[Slot]:
         """As many places as trials run at once."""
@@ -185,7 +188,7 @@ class _Workers:
         return WorkerSlot(
             search,
             self.engine,
-            Task(load, partial(work, task), cpus=self._cpus),
+            Task(load, partial(work, task), device=self._device, cpus=self._cpus),
             timeout=self._timeout,
             heartbeat=self._heartbeat,
             print_output=print_output,
