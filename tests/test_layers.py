@@ -22,7 +22,15 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "farandole"
 
 ROWS = (
     ("errors",),
-    ("arguments", "devices", "progress", "ragged", "system_resources", "tracebacks"),
+    (
+        "arguments",
+        "devices",
+        "freed_memory",
+        "progress",
+        "ragged",
+        "system_resources",
+        "tracebacks",
+    ),
     ("world", "networks", "_spark", "keras_models"),
     ("pretrained",),
     ("artifact", "checkpoint"),  # what is on disk; artifacts rebuild networks by name

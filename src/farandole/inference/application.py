@@ -18,6 +18,7 @@ from farandole.artifact import HEADS, LoadedNetwork, Signature, load_network
 from farandole.data import BadRows, is_image, is_vector
 from farandole.devices import check_device
 from farandole.errors import InputError, suggestion
+from farandole.freed_memory import freed_memory_kept
 from farandole.inference.answer import Answer
 from farandole.inference.nulls import (
     MISSING,
@@ -82,11 +83,12 @@ class Application:
     def stream(self, batches: Iterator[Sequence[pa.Array]], place: str = "") -> Iterator[pa.Array]:
         """The answers for batches of columns, each fetched while the one before is worked on."""
         offset = 0
-        for columns in prefetch(batches):
-            given = struct_fields(columns, self.signature)
-            rows = same_length(given)
-            yield self(given, offset, place)
-            offset += rows
+        with freed_memory_kept():
+            for columns in prefetch(batches):
+                given = struct_fields(columns, self.signature)
+                rows = same_length(given)
+                yield self(given, offset, place)
+                offset += rows
 
     @property
     def signature(self) -> Signature | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from farandole.parallel import buckets, registry, schedules, trace
-from farandole.parallel.allocator import freed_memory_kept
 from farandole.parallel.allreduce import AllReduce
 from farandole.parallel.base import Strategy, Synchronizer, Totals, broadcast_state, local_part
 from farandole.parallel.batch_gathering import BatchGathering, map_outputs
@@ -53,7 +52,6 @@ __all__ = [
     "broadcast_state",
     "buckets",
     "convert_sync_batch_norm",
-    "freed_memory_kept",
     "gather_objects",
     "local_part",
     "long_barrier",

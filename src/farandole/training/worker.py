@@ -13,8 +13,9 @@ import torch
 
 from farandole.data import KeptTable, Shard, write_shard
 from farandole.errors import InputError
+from farandole.freed_memory import freed_memory_kept
 from farandole.keras_models import KerasNetwork
-from farandole.parallel import Span, freed_memory_kept, trace
+from farandole.parallel import Span, trace
 from farandole.training import events, preflight
 from farandole.training.checkpointing import read_state
 from farandole.training.context import TrainingContext, build_context

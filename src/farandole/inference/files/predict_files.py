@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.errors import InputError
+from farandole.freed_memory import freed_memory_kept
 from farandole.inference.application import Application
 from farandole.inference.files.base import FilePredictor
 from farandole.inference.files.formats import PHOTOS, check_output, list_files
@@ -157,6 +158,7 @@ def _write(predictor: FilePredictor, target: Path, workers: int, progress: bool)
     batches = prefetch(predictor.batches())
     try:
         with (
+            freed_memory_kept(),
             AtomicParquetWriter(target, predictor.schema) as writer,
             closing(prefetch(map_in_order(predictor, batches, workers))) as results,  # type: ignore[type-var]
         ):

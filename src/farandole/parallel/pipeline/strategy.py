@@ -14,8 +14,8 @@ from torch import nn
 
 from farandole.arguments import check_integer
 from farandole.errors import InputError
+from farandole.freed_memory import give_back_large_blocks
 from farandole.networks import ragged_axes
-from farandole.parallel.allocator import give_back_large_blocks
 from farandole.parallel.base import (
     Names,
     OptimizerStates,

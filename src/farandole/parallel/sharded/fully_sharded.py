@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.parallel.allocator import give_back_large_blocks
+from farandole.freed_memory import give_back_large_blocks
 from farandole.parallel.base import (
     Names,
     OptimizerStates,
