@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from farandole.data import Columns
 from farandole.data.content_hash import content_keys
-from farandole.data.ray_rows import DatasetRows
+from farandole.data.ray_dataset import DatasetRows
 from farandole.data.schema import KEY
 from farandole.data.source import placed_rows
 

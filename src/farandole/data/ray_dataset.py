@@ -1,0 +1,134 @@
+"""A `ray.data.Dataset`: rows that come to any worker, and go to the one that owns them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from farandole.data.content_hash import content_keys
+from farandole.data.fed_source import FIRST_ROWS, FedSource, pieces
+from farandole.data.order import VIRTUAL_SHARDS, stripe_of
+from farandole.data.packing import pack_groups
+from farandole.data.schema import KEY
+from farandole.data.source import Placement
+from farandole.errors import InputError
+
+Router = Callable[[int, pa.RecordBatch], Sequence[pa.RecordBatch]]
+"""Gives, of how many ranks there are and a batch, the rows of each rank with their keys."""
+
+
+@dataclass(frozen=True)
+class RayDataset:
+    """A `ray.data.Dataset`, which is executed for each run and never held as a whole."""
+
+    dataset: Any = field(repr=False)
+    source: FedSource
+
+    @classmethod
+    def of(cls, dataset: Any, *, shuffle: bool) -> RayDataset:
+        """Ask for the types of its columns; where Ray doesn't know them, the first rows tell."""
+        if not shuffle:
+            raise InputError(
+                "shuffle=False needs rows that have positions, and those of a ray.data.Dataset "
+                "have none: it gives its blocks as they become ready. Write Parquet files, or "
+                "pass references to tables."
+            )
+        known = getattr(dataset.schema(), "base_schema", None)
+        empty = known.empty_table() if isinstance(known, pa.Schema) else _first_table(dataset)
+        if empty is None:
+            raise InputError("There are no rows to train on: the data set is empty.")
+        return cls(dataset, FedSource(_plain_table(empty).schema, Placement.STRIPES))
+
+    def count(self) -> int | None:
+        """To count them, all would have to be computed."""
+        return None
+
+    def first_rows(self, names: Sequence[str], *, wait: bool) -> pa.RecordBatch | None:
+        """Only if they are waited for: Ray may have to read a whole file for them."""
+        table = _first_table(self.dataset.select_columns(list(names))) if wait else None
+        if table is None:
+            return None
+        batch = next(pieces(table.select(list(names))))
+        return batch.append_column(KEY, pa.array(np.arange(batch.num_rows, dtype=np.int64)))
+
+    def rows(self, names: Sequence[str], size: int) -> DatasetRows:
+        """One stream for each worker, which gets whatever block is ready next."""
+        streams = self.dataset.select_columns(list(names)).streaming_split(size, equal=False)
+        return DatasetRows(tuple(streams), tuple(names))
+
+
+@dataclass(frozen=True)
+class DatasetRows:
+    """Streams of a data set: rows come to any worker, and go to the one that owns their key."""
+
+    streams: tuple[Any, ...]
+    names: tuple[str, ...]
+
+    @property
+    def router(self) -> Router:
+        """Rows come to any worker."""
+        return self.route
+
+    def batches(self, rank: int, size: int) -> Iterator[pa.RecordBatch]:
+        """Block after block."""
+        options: Any = {"batch_size": None, "batch_format": "pyarrow", "prefetch_batches": 1}
+        for table in self.streams[rank].iter_batches(**options):
+            yield from pieces(_plain_table(table).select(list(self.names)))
+
+    def route(self, size: int, batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
+        """By the hash of a row's content, as with Spark."""
+        groups = pack_groups(batch.schema, self.names)  # the order in which Spark hashes them
+        keys = content_keys([batch.column(name) for group in groups for name in group])
+        batch = batch.append_column(KEY, pa.array(keys))
+        if size == 1:
+            return [batch]
+        owners = stripe_of(keys) * size // VIRTUAL_SHARDS
+        return [batch.filter(pa.array(owners == rank)) for rank in range(size)]
+
+
+def collected(dataset: Any) -> pa.Table:
+    """All rows as one table in this process."""
+    tables = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
+    found = [_plain_table(table) for table in tables]
+    if not found:
+        raise InputError("There are no rows to train on: the data set is empty.")
+    return pa.concat_tables(found)
+
+
+def is_dataset(data: Any) -> bool:
+    """Whether this is a data set of Ray's."""
+    return type(data).__module__.startswith("ray.data.") and hasattr(data, "streaming_split")
+
+
+def _first_table(dataset: Any) -> pa.Table | None:
+    """The first rows of a data set."""
+    rows = dataset.limit(FIRST_ROWS).iter_batches(batch_size=None, batch_format="pyarrow")
+    found = [_plain_table(table) for table in rows if table.num_rows]
+    return pa.concat_tables(found) if found else None
+
+
+def _plain_table(table: pa.Table) -> pa.Table:
+    """The same, with Ray's tensors as lists of one size."""
+    columns = [_plain_column(name, table[name]) for name in table.column_names]
+    return pa.table(dict(zip(table.column_names, columns, strict=True)))
+
+
+def _plain_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    if not isinstance(column.type, pa.BaseExtensionType):
+        return column
+    shape = getattr(column.type, "shape", None)
+    if shape is None:
+        raise InputError(
+            f"Column {name!r} holds {column.type}, whose rows differ in shape. Make lists of it, "
+            "or tensors of one shape."
+        )
+    whole = column.combine_chunks()
+    chunk = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+    values = chunk.storage.flatten()
+    for size in reversed(shape):
+        values = pa.FixedSizeListArray.from_arrays(values, int(size))
+    return values

@@ -1,0 +1,128 @@
+"""Tables in Ray's object store, one after the other, as one table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from farandole.data.fed_source import FIRST_ROWS, FedSource, pieces
+from farandole.data.pandas_to_arrow import table_from_pandas
+from farandole.data.source import Placement, TableSource, keyed, span_of
+from farandole.errors import InputError
+
+_PART_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class RayTables:
+    """Tables in Ray's object store, one after the other."""
+
+    references: tuple[Any, ...]
+    counts: tuple[int, ...]
+    source: FedSource
+
+    @classmethod
+    def of(cls, references: Sequence[Any], placement: Placement) -> RayTables:
+        """Ask for their sizes where they are, and check that their columns agree."""
+        import ray
+
+        describe = ray.remote(num_cpus=0)(_described)
+        found = ray.get([describe.remote(each) for each in references])
+        schemas = [schema for _, schema in found]
+        for schema in schemas[1:]:
+            if not schema.equals(schemas[0]):
+                raise InputError(
+                    "References to tables must have the same columns. Received: "
+                    f"{schemas[0].names} and {schema.names}"
+                )
+        counts = tuple(count for count, _ in found)
+        return cls(tuple(references), counts, FedSource(schemas[0], placement))
+
+    def count(self) -> int | None:
+        """Of all tables."""
+        return sum(self.counts)
+
+    def first_rows(self, names: Sequence[str], *, wait: bool) -> pa.RecordBatch | None:
+        """Those of the first table that has any."""
+        batches = self.rows(names, 1).batches(0, 1)
+        return next((batch.slice(0, FIRST_ROWS) for batch in batches), None)
+
+    def rows(self, names: Sequence[str], size: int) -> TableRows:
+        """Each worker fetches the tables that its share is in."""
+        return TableRows(self.references, self.counts, tuple(names), self.source.placement)
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """Tables in the object store, for workers."""
+
+    references: tuple[Any, ...]
+    counts: tuple[int, ...]
+    names: tuple[str, ...]
+    placement: Placement
+    router: None = None
+
+    def batches(self, rank: int, size: int) -> Iterator[pa.RecordBatch]:
+        """The share of one worker, table after table."""
+        import ray
+
+        start, stop = span_of(self.placement, rank, size, sum(self.counts))
+        position = 0
+        for reference, count in zip(self.references, self.counts, strict=True):
+            first, last = max(start, position), min(stop, position + count)
+            if first < last:
+                table = as_table(ray.get(reference)).select(list(self.names))
+                part = table.slice(first - position, last - first)
+                yield from self._keyed(part, first, rank, size)
+            position += count
+
+    def _keyed(
+        self, table: pa.Table, position: int, rank: int, size: int
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in pieces(table):
+            yield from keyed(batch, position, self.placement, rank, size)
+            position += batch.num_rows
+
+
+def references_in(data: Any) -> list[Any]:
+    """The references that these are; none, if something else is among them."""
+    ray = sys.modules.get("ray")
+    if ray is None:
+        return []
+    found = list(data) if isinstance(data, list | tuple) else [data]
+    return found if all(isinstance(each, ray.ObjectRef) for each in found) else []
+
+
+def put(data: Any) -> list[Any]:
+    """A table in the object store, in parts that fit there."""
+    import ray
+
+    assert isinstance(data, TableSource)
+    table = data.table
+    size = max(table.nbytes, 1)
+    rows = max(1, min(table.num_rows, table.num_rows * _PART_BYTES // size))
+    parts = [table.slice(start, rows) for start in range(0, max(table.num_rows, 1), rows)]
+    return [ray.put(part.combine_chunks()) for part in parts]
+
+
+def _described(table: Any) -> tuple[int, pa.Schema]:
+    found = as_table(table)
+    return found.num_rows, found.schema
+
+
+def as_table(data: Any) -> pa.Table:
+    """What a reference refers to, as Arrow has it."""
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if type(data).__module__.startswith("pandas.") and hasattr(data, "columns"):
+        return table_from_pandas(data)
+    if isinstance(data, pa.Table):
+        return data
+    raise InputError(
+        "A reference must be to a pandas DataFrame or an Arrow table. Received: one to a "
+        f"{type(data).__name__}"
+    )
