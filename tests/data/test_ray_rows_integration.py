@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,47 @@ def test_tensors_and_an_error_of_the_user_s_own(ray_cluster: Any) -> None:
     large = images.map_batches(lambda batch: {"features": batch["features"] * 3}).map_batches(label)
     with pytest.raises(Exception, match="too large"):
         weights(large, num_workers=1)
+
+
+def test_blocks_of_other_types_are_cast_to_those_of_the_data_set(ray_cluster: Any) -> None:
+    rows = mixed(60)
+    narrow = rows.slice(0, 30).cast(
+        pa.schema([("a", pa.int64()), ("b", pa.float32()), ("c", pa.int32()), ("label", pa.int8())])
+    )
+    blocks = ray_cluster.data.from_arrow([narrow, rows.slice(30)])
+    assert blocks.schema().base_schema.equals(rows.schema)
+    expected = mixed_weights(ray_cluster.data.from_arrow(rows))
+    for workers in (1, 2):
+        found = mixed_weights(blocks, num_workers=workers)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+def test_values_that_don_t_fit_the_type_of_the_data_set_are_refused(
+    ray_cluster: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "1.csv").write_text("x,label\n1,0\n2,1\n")
+    (tmp_path / "2.csv").write_text("x,label\n1.5,0\n2.5,1\n")
+    rows = ray_cluster.data.read_csv([str(tmp_path / "1.csv"), str(tmp_path / "2.csv")])
+    wrong = r"Column 'x' of the data set is int64, and one of its blocks has double"
+    for workers in (1, 2):
+        with pytest.raises(InputError, match=wrong):
+            farandole.train(nn.Linear(1, 2), rows, num_workers=workers, epochs=1, progress=False)
+
+
+def mixed(rows: int) -> pa.Table:
+    """Columns of four types, with values that fit narrower ones too."""
+    rng = np.random.default_rng(1)
+    drawn = {name: rng.integers(-3, 4, rows) for name in "abc"}
+    label = (sum(drawn.values()) > 0).astype(np.int64)
+    columns = {"a": drawn["a"] / 1, "b": drawn["b"] / 1, "c": drawn["c"], "label": label}
+    return pa.table(columns)
+
+
+def mixed_weights(data: Any, num_workers: int = 1) -> torch.Tensor:
+    torch.manual_seed(0)
+    options: Any = {"epochs": 2, "batch_size": 16, "seed": 5, "progress": False}
+    found = farandole.train(nn.Linear(3, 2), data, num_workers=num_workers, **options)
+    return torch.cat([each.detach().flatten() for each in found.network.parameters()])
 
 
 def test_what_a_data_set_can_t_do_is_said(ray_cluster: Any) -> None:

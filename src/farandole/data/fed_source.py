@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,6 +24,10 @@ class FedSource:
     def schema(self) -> pa.Schema:
         """Of all columns."""
         return self.arrow_schema
+
+    def types(self, names: Sequence[str]) -> pa.Schema:
+        """Of some columns."""
+        return pa.schema([self.arrow_schema.field(name) for name in names])
 
     def batches(
         self, rank: int, size: int, names: tuple[str, ...], fed: Iterator[pa.RecordBatch]

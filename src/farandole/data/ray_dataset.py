@@ -13,10 +13,14 @@ from farandole.data.content_hash import content_keys
 from farandole.data.fed_source import FIRST_ROWS, FedSource, pieces
 from farandole.data.order import VIRTUAL_SHARDS, stripe_of
 from farandole.data.packing import pack_groups
-from farandole.data.schema import KEY
+from farandole.data.schema import KEY, is_list
 from farandole.data.source import Placement
 from farandole.errors import InputError
 
+_ADVICE = (
+    "Say its type where the rows are read, such as read_csv(convert_options=…), or cast it by "
+    "map_batches."
+)
 Router = Callable[[int, pa.RecordBatch], Sequence[pa.RecordBatch]]
 """Gives, of how many ranks there are and a batch, the rows of each rank with their keys."""
 
@@ -52,13 +56,13 @@ class RayDataset:
         table = _first_table(self.dataset.select_columns(list(names))) if wait else None
         if table is None:
             return None
-        batch = next(pieces(table.select(list(names))))
+        batch = next(pieces(_cast(table, self.source.types(names))))
         return batch.append_column(KEY, pa.array(np.arange(batch.num_rows, dtype=np.int64)))
 
     def rows(self, names: Sequence[str], size: int) -> DatasetRows:
         """One stream for each worker, which gets whatever block is ready next."""
         streams = self.dataset.select_columns(list(names)).streaming_split(size, equal=False)
-        return DatasetRows(tuple(streams), tuple(names))
+        return DatasetRows(tuple(streams), self.source.types(names))
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class DatasetRows:
     """Streams of a data set: rows come to any worker, and go to the one that owns their key."""
 
     streams: tuple[Any, ...]
-    names: tuple[str, ...]
+    types: pa.Schema
+    """Of the columns that are wanted. Ray passes blocks as they are, and some may have others."""
 
     @property
     def router(self) -> Router:
@@ -77,11 +82,11 @@ class DatasetRows:
         """Block after block."""
         options: Any = {"batch_size": None, "batch_format": "pyarrow", "prefetch_batches": 1}
         for table in self.streams[rank].iter_batches(**options):
-            yield from pieces(_plain_table(table).select(list(self.names)))
+            yield from pieces(_cast(_plain_table(table), self.types))
 
     def route(self, size: int, batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
         """By the hash of a row's content, as with Spark."""
-        groups = pack_groups(batch.schema, self.names)  # the order in which Spark hashes them
+        groups = pack_groups(batch.schema, self.types.names)  # the order in which Spark hashes them
         keys = content_keys([batch.column(name) for group in groups for name in group])
         batch = batch.append_column(KEY, pa.array(keys))
         if size == 1:
@@ -96,7 +101,7 @@ def collected(dataset: Any) -> pa.Table:
     found = [_plain_table(table) for table in tables]
     if not found:
         raise InputError("There are no rows to train on: the data set is empty.")
-    return pa.concat_tables(found)
+    return _joined(found)
 
 
 def is_dataset(data: Any) -> bool:
@@ -108,7 +113,18 @@ def _first_table(dataset: Any) -> pa.Table | None:
     """The first rows of a data set."""
     rows = dataset.limit(FIRST_ROWS).iter_batches(batch_size=None, batch_format="pyarrow")
     found = [_plain_table(table) for table in rows if table.num_rows]
-    return pa.concat_tables(found) if found else None
+    return _joined(found) if found else None
+
+
+def _joined(blocks: Sequence[pa.Table]) -> pa.Table:
+    """As one table; where types differ, all become the wider one."""
+    try:
+        return pa.concat_tables(blocks, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise InputError(
+            "The blocks of the data set have columns of different types, which can't be joined "
+            f"({str(error).splitlines()[0]}). {_ADVICE}"
+        ) from None
 
 
 def _plain_table(table: pa.Table) -> pa.Table:
@@ -132,3 +148,38 @@ def _plain_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Ar
     for size in reversed(shape):
         values = pa.FixedSizeListArray.from_arrays(values, int(size))
     return values
+
+
+def _cast(table: pa.Table, types: pa.Schema) -> pa.Table:
+    """The columns of these names, in these types."""
+    columns = [_cast_column(field.name, table[field.name], field.type) for field in types]
+    return pa.table(dict(zip(types.names, columns, strict=True)))
+
+
+def _cast_column(name: str, column: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
+    kind = _with_lists_of(column.type, wanted)
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"Column {name!r} of the data set is {wanted}, and one of its blocks has "
+            f"{column.type}, of which not all can be cast ({str(error).splitlines()[0]}). {_ADVICE}"
+        ) from None
+
+
+def _with_lists_of(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """The type to cast to: how long lists are is looked at later, by what takes them.
+
+    >>> _with_lists_of(pa.list_(pa.int64(), 3), pa.list_(pa.float32(), 2))
+    FixedSizeListType(fixed_size_list<item: float>[3])
+    """
+    if not (is_list(found) and is_list(wanted)):
+        return wanted
+    values = _with_lists_of(found.value_type, wanted.value_type)
+    if values == found.value_type:
+        return found
+    if pa.types.is_fixed_size_list(found):
+        return pa.list_(values, found.list_size)
+    return pa.large_list(values) if pa.types.is_large_list(found) else pa.list_(values)
