@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from farandole.data.schema import KEY
 from farandole.data.source import Placement
 
 FIRST_ROWS = 32
@@ -40,3 +41,9 @@ def pieces(table: pa.Table) -> Iterator[pa.RecordBatch]:
     """A table in batches of a few megabytes."""
     rows = max(1, min(_CHUNK_ROWS, table.num_rows * _CHUNK_BYTES // max(table.nbytes, 1)))
     yield from table.combine_chunks().to_batches(max_chunksize=rows)
+
+
+def first_batch(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a small table, numbered by their positions."""
+    batch = next(pieces(table))
+    return batch.append_column(KEY, pa.array(range(batch.num_rows), pa.int64()))

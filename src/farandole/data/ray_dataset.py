@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from farandole.data.content_hash import content_keys
-from farandole.data.fed_source import FIRST_ROWS, FedSource, pieces
-from farandole.data.order import VIRTUAL_SHARDS, stripe_of
+from farandole.data.content_hash import content_keys, has_key
+from farandole.data.fed_source import FIRST_ROWS, FedSource, first_batch, pieces
+from farandole.data.order import VIRTUAL_SHARDS, Array, stripe_of
 from farandole.data.packing import pack_groups
 from farandole.data.schema import KEY, is_list
 from farandole.data.source import Placement
@@ -21,6 +21,7 @@ _ADVICE = (
     "Say its type where the rows are read, such as read_csv(convert_options=…), or cast it by "
     "map_batches."
 )
+_MOST_TEXT = 2**31 - 1
 Router = Callable[[int, pa.RecordBatch], Sequence[pa.RecordBatch]]
 """Gives, of how many ranks there are and a batch, the rows of each rank with their keys."""
 
@@ -56,8 +57,7 @@ class RayDataset:
         table = _first_table(self.dataset.select_columns(list(names))) if wait else None
         if table is None:
             return None
-        batch = next(pieces(_cast(table, self.source.types(names))))
-        return batch.append_column(KEY, pa.array(np.arange(batch.num_rows, dtype=np.int64)))
+        return first_batch(_cast(table, self.source.types(names)))
 
     def rows(self, names: Sequence[str], size: int) -> DatasetRows:
         """One stream for each worker, which gets whatever block is ready next."""
@@ -96,12 +96,34 @@ class DatasetRows:
 
 
 def collected(dataset: Any) -> pa.Table:
-    """All rows as one table in this process."""
+    """All rows as one table in this process, in an order that follows from their content.
+
+    Ray gives its blocks as they become ready, and folds and batches go by positions.
+    """
     tables = dataset.iter_batches(batch_size=None, batch_format="pyarrow")
     found = [_plain_table(table) for table in tables]
     if not found:
         raise InputError("There are no rows to train on: the data set is empty.")
-    return _joined(found)
+    table = _joined(found)
+    keys = [content_keys(_hashable(batch)) for batch in table.to_batches() if batch.num_rows]
+    order = np.argsort(np.concatenate(keys), kind="stable") if keys else np.empty(0, np.int64)
+    columns = [_taken(column, order) for column in table.columns]
+    return pa.table(columns, table.column_names)
+
+
+def _hashable(batch: pa.RecordBatch) -> list[pa.Array]:
+    """The columns that have a hash; rows that differ in others only stay as they come."""
+    found = [column for column in batch.columns if has_key(column.type)]
+    return found or [pa.nulls(batch.num_rows, pa.int64())]
+
+
+def _taken(column: pa.ChunkedArray, order: Array) -> pa.ChunkedArray:
+    """Arrow takes from one piece, of which a text of the usual type can hold 2 GB at most."""
+    if column.nbytes > _MOST_TEXT and pa.types.is_string(column.type):
+        column = column.cast(pa.large_string())
+    elif column.nbytes > _MOST_TEXT and pa.types.is_binary(column.type):
+        column = column.cast(pa.large_binary())
+    return column.take(pa.array(order))
 
 
 def is_dataset(data: Any) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import pyarrow as pa
 
-from farandole.data.fed_source import FIRST_ROWS, FedSource, pieces
+from farandole.data.fed_source import FIRST_ROWS, FedSource, first_batch, pieces
 from farandole.data.pandas_to_arrow import table_from_pandas
 from farandole.data.source import Placement, TableSource, keyed, span_of
 from farandole.errors import InputError
@@ -33,12 +34,8 @@ class RayTables:
         describe = ray.remote(num_cpus=0)(_described)
         found = ray.get([describe.remote(each) for each in references])
         schemas = [schema for _, schema in found]
-        for schema in schemas[1:]:
-            if not schema.equals(schemas[0]):
-                raise InputError(
-                    "References to tables must have the same columns. Received: "
-                    f"{schemas[0].names} and {schema.names}"
-                )
+        for number, schema in enumerate(schemas):
+            _check_columns(schemas[0], schema, number)
         counts = tuple(count for count, _ in found)
         return cls(tuple(references), counts, FedSource(schemas[0], placement))
 
@@ -47,9 +44,14 @@ class RayTables:
         return sum(self.counts)
 
     def first_rows(self, names: Sequence[str], *, wait: bool) -> pa.RecordBatch | None:
-        """Those of the first table that has any."""
-        batches = self.rows(names, 1).batches(0, 1)
-        return next((batch.slice(0, FIRST_ROWS) for batch in batches), None)
+        """Those of the first table that has any; they are all that comes to this process."""
+        import ray
+
+        first = next((n for n, count in enumerate(self.counts) if count), None)
+        if first is None:
+            return None
+        take = ray.remote(num_cpus=0)(_first_rows)
+        return first_batch(ray.get(take.remote(self.references[first], list(names))))
 
     def rows(self, names: Sequence[str], size: int) -> TableRows:
         """Each worker fetches the tables that its share is in."""
@@ -112,6 +114,27 @@ def put(data: Any) -> list[Any]:
 def _described(table: Any) -> tuple[int, pa.Schema]:
     found = as_table(table)
     return found.num_rows, found.schema
+
+
+def _first_rows(table: Any, names: list[str]) -> pa.Table:
+    """A copy of some rows: a slice might take all others with it."""
+    found = as_table(table).select(names)
+    return found.take(list(range(min(FIRST_ROWS, found.num_rows))))
+
+
+def _check_columns(first: pa.Schema, other: pa.Schema, number: int) -> None:
+    """Raise unless the names and types are the same, in this order."""
+    for ours, theirs in zip_longest(first, other):
+        if ours is None or theirs is None or (ours.name, ours.type) != (theirs.name, theirs.type):
+            raise InputError(
+                "References to tables must have the same columns. Received: "
+                f"{_column(ours)} in table 0, where table {number} has {_column(theirs)}. "
+                "Cast or rename it before the table is put there."
+            )
+
+
+def _column(field: pa.Field | None) -> str:
+    return "no column" if field is None else f"{field.name!r} of {field.type}"
 
 
 def as_table(data: Any) -> pa.Table:
