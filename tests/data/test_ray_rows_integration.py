@@ -19,6 +19,7 @@ import farandole
 from farandole.data.ray_rows import collected, ray_data
 from farandole.data.schema import KEY
 from farandole.engines import LocalEngine
+from farandole.engines import ray_cluster as cluster
 from farandole.errors import InputError, NotEnoughSlots
 
 pytestmark = pytest.mark.integration
@@ -193,7 +194,9 @@ def test_rows_that_wait_for_what_the_cluster_has_not(
     assert "] farandole: no rows have come for 30 s. Ray computes them" in stream.getvalue()
 
 
-def test_what_a_data_set_can_t_do_is_said(ray_cluster: Any) -> None:
+def test_what_a_data_set_can_t_do_is_said(
+    ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = ray_cluster.data.from_arrow(table(60))
     with pytest.raises(InputError, match="shuffle=False needs rows that have positions"):
         weights(rows, num_workers=1, shuffle=False)
@@ -201,5 +204,7 @@ def test_what_a_data_set_can_t_do_is_said(ray_cluster: Any) -> None:
         weights(rows, engine=LocalEngine())
     with pytest.raises(InputError, match="one to a list"):
         weights(ray_cluster.put([1, 2]))
+    address = ray_cluster.get_runtime_context().gcs_address
+    monkeypatch.setattr(cluster, "_started", address)  # by us, so it can't grow
     with pytest.raises(NotEnoughSlots, match="leave none of the cluster's 3 CPUs free"):
         weights(rows, num_workers=3)

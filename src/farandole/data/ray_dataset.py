@@ -32,6 +32,7 @@ class RayDataset:
 
     dataset: Any = field(repr=False)
     source: FedSource
+    is_computed: bool = True
 
     @classmethod
     def of(cls, dataset: Any, *, shuffle: bool) -> RayDataset:

@@ -39,6 +39,11 @@ class RayData(Protocol):
         """What workers are told of them."""
         ...
 
+    @property
+    def is_computed(self) -> bool:
+        """Whether Ray computes them while workers read, for which it needs a core."""
+        ...
+
     def count(self) -> int | None:
         """How many there are, where that is known without reading them."""
         ...

@@ -25,6 +25,7 @@ class RayTables:
     references: tuple[Any, ...]
     counts: tuple[int, ...]
     source: FedSource
+    is_computed: bool = False
 
     @classmethod
     def of(cls, references: Sequence[Any], placement: Placement) -> RayTables:

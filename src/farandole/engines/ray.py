@@ -115,8 +115,9 @@ class RayEngine:
             monitor = stack.enter_context(HeartbeatMonitor(host, heartbeat))
             addresses, store_port = gang.addresses, gang.open_store_port()
             row_ports: tuple[int, ...] = ()
-            if rows is not None and rows.router is not None:
-                check_free_core(ray, num_workers, resources, interrupts)
+            is_computed = rows is not None and rows.router is not None
+            if is_computed:
+                check_free_core(ray, num_workers, resources, interrupts, self._start_timeout)
                 row_ports = gang.open_row_ports(addresses) if num_workers > 1 else row_ports
             job: RowsJob | None = None
             if frame is not None:
@@ -142,7 +143,12 @@ class RayEngine:
             workers = gang.run(spec_of, rows, monitor)
             collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
             watch = PlaceWatch(
-                ray, resources, num_workers, self._wanted_workers, endpoint.request_restart
+                ray,
+                resources,
+                num_workers,
+                self._wanted_workers,
+                endpoint.request_restart,
+                spare_cpus=int(is_computed),
             )
             checks = [watch.look]
             if job is not None:
@@ -169,16 +175,18 @@ class RayEngine:
         *,
         device: str = "auto",
         cpus: int | None = None,
+        spare_cpus: int = 0,
     ) -> int:
         """How many workers of so many cores the nodes have room for, were they free.
 
-        If those are fewer than `wanted`, nodes that may be on their way are waited for with
-        `patience`.
+        So many CPUs are left for what computes a data set meanwhile. If those workers are fewer
+        than `wanted`, nodes that may be on their way are waited for with `patience`.
         """
         ray = connect(self._address)
         deadline = time.monotonic() + patience
         while True:
-            found = slots(ray, WorkerResources.of(ray, device, cpus, self._resources))
+            resources = WorkerResources.of(ray, device, cpus, self._resources)
+            found = slots(ray, resources, spare_cpus)
             if found >= wanted or time.monotonic() > deadline or not can_grow(ray):
                 return found
             time.sleep(0.5)
