@@ -72,7 +72,7 @@ PYSPARK = (
 INTERNALS = "_spark"
 
 # The files that may import Ray, each of them only when it is asked to.
-RAY = ("engines/ray*.py", "data/ray_rows.py", "spark/ray_*.py")
+RAY = ("engines/ray*.py", "data/ray_*.py", "spark/ray_*.py")
 
 # Rooms that are of no use without pyspark. All others can be imported where it is missing.
 NEEDS_PYSPARK = {"spark", "_spark", TESTING}

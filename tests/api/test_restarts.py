@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 from farandole.api import restarts
@@ -95,3 +98,33 @@ def test_the_last_error_says_how_often_it_was_tried() -> None:
     with pytest.raises(WorkerLost) as caught:
         run_attempts(attempt, policy, last_saved=lambda: 0, before_restart=lambda error: None)
     assert caught.value.__notes__ == ["(1 restarts without progress went before.)"]
+
+
+class Held:
+    """What an attempt works with."""
+
+
+def test_what_a_failed_attempt_held_is_gone_before_the_next() -> None:
+    held: list[weakref.ref[Held]] = []
+
+    def attempt() -> str:
+        if held:
+            assert held[0]() is None
+            return "done"
+        rows = Held()
+        held.append(weakref.ref(rows))
+        try:
+            raise ConnectionError
+        except ConnectionError as error:
+            failure = WorkerLost(1, "killed")  # a frame that knows its own error is a cycle
+            raise failure from error
+
+    gc.disable()
+    try:
+        policy, told = RestartPolicy(most=1), []
+        found = run_attempts(
+            attempt, policy, last_saved=lambda: 0, before_restart=lambda e: told.append(str(e))
+        )
+    finally:
+        gc.enable()
+    assert (found, told) == ("done", ["rank 1 was lost: killed"])

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from farandole.data.content_hash import content_keys
+from farandole.data.content_hash import content_keys, has_key
 from farandole.errors import InputError
 
 
@@ -29,3 +29,33 @@ def test_batches_make_no_difference() -> None:
 def test_what_can_t_be_hashed_is_said() -> None:
     with pytest.raises(InputError, match=r"duration\[s\] can't be hashed"):
         content_keys([pa.array([1], pa.duration("s"))])
+
+
+ONE_OF_EACH = [
+    pa.array([True]),
+    pa.array([1], pa.uint8()),
+    pa.array([1.5], pa.float16()),
+    pa.array(["a"]),
+    pa.array(["a"], pa.large_string()),
+    pa.array([b"a"]),
+    pa.array([b"a"], pa.large_binary()),
+    pa.array([1], pa.date32()),
+    pa.array([1], pa.timestamp("ns")),
+    pa.array([1], pa.time32("s")),
+    pa.array([1], pa.duration("s")),
+    pa.array([1], pa.decimal128(5)),
+    pa.array([[1]]),
+    pa.array([[1]], pa.list_(pa.time32("s"))),
+    pa.array([{"a": 1}]),
+    pa.array([{"a": 1}], pa.struct([("a", pa.duration("s"))])),
+    pa.array(["a"]).dictionary_encode(),
+]
+
+
+@pytest.mark.parametrize("column", ONE_OF_EACH, ids=lambda column: str(column.type))
+def test_which_types_have_a_key(column: pa.Array) -> None:
+    if has_key(column.type):
+        assert len(content_keys([column])) == 1
+    else:
+        with pytest.raises(InputError, match="can't be hashed"):
+            content_keys([column])

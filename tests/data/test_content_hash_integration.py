@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from farandole.data import Columns
 from farandole.data.content_hash import content_keys
-from farandole.data.ray_rows import DatasetRows
+from farandole.data.ray_dataset import DatasetRows
 from farandole.data.schema import KEY
 from farandole.data.source import placed_rows
 
@@ -64,5 +64,5 @@ def test_a_wide_table_is_hashed_in_the_order_in_which_spark_sends_it(spark: Spar
     )
     columns = Columns(features=names, labels=())
     placed = placed_rows(spark.createDataFrame(rows), columns, 1, shuffle=True)
-    (routed,) = DatasetRows((), names).route(1, rows.to_batches()[0])
+    (routed,) = DatasetRows((), rows.schema).route(1, rows.to_batches()[0])
     assert sorted(row[KEY] for row in placed.collect()) == sorted(routed[KEY].to_pylist())

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from farandole.data import mapped_array
-from farandole.data.mapped_array import RaggedColumn
+from farandole.data.mapped_array import MappedArray, RaggedColumn
 from farandole.ragged import Ragged
 
 
@@ -70,3 +72,15 @@ def test_extremes_are_rows_that_exist() -> None:
     )
     assert column.extremes() == ((1, 8), (4, 4))
     assert column.shape == (None, None)
+
+
+def test_rows_of_another_type_are_refused(tmp_path: Path) -> None:
+    array = MappedArray(str(tmp_path))
+    array.append(np.empty((0, 2), np.float64))  # no rows: it says nothing of the type
+    array.append(np.ones((3, 2), np.int64))
+    with pytest.raises(TypeError, match="float32 came after rows of int64"):
+        array.append(np.ones((1, 2), np.float32))
+    array.append(np.empty((0, 2), np.float32))
+    array.append(np.ones((1, 2), np.int64))
+    assert array.tensor().tolist() == [[1, 1]] * 4
+    array.close()

@@ -252,3 +252,9 @@ def test_columns_that_stand_side_by_side_are_taken_together() -> None:
     for names in (("a", "c"), ("b", "a"), ("d", "n"), ("n",)):
         assert shard.take_joined(names, rows) is None
     shard.close()
+
+
+def test_columns_that_share_a_file_can_t_change_their_type() -> None:
+    one, two = batch(x=[1, 2], y=[3, 4]), batch(x=[1, 2], y=[0.5, 1.5])
+    with pytest.raises(TypeError, match="float64 came after rows of int64"):
+        write_shard([one, two], ("x", "y"), Storage("float32"))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from tests.engines import traces
 from torch import nn
 
 import farandole
-from farandole.engines import RayEngine, Task, resolve
+from farandole.engines import RayEngine, Task, ray_gang, resolve
+from farandole.engines.interrupt import Interrupts
+from farandole.engines.ray_cluster import WorkerResources
 from farandole.errors import InputError, NotEnoughSlots, WorkerLost
 from farandole.testing import engine_contract as contract
 from farandole.tuning import Float
@@ -47,12 +50,29 @@ def test_contract(check: Callable[..., None], ray_cluster: Any) -> None:
     assert traces.eventually(lambda: {name: traces.traces()[name] for name in own} == before)
 
 
-def test_too_few_places_are_counted(ray_cluster: Any) -> None:
+def test_too_few_places_are_counted(
+    ray_cluster: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ray_gang, "NOTICE_SECONDS", 0.1)
     with pytest.raises(
         NotEnoughSlots, match=r"9 workers .* 1 CPU, but .*: the cluster has places"
     ) as caught:
         farandole.run(os.getpid, num_workers=9, engine=RayEngine(start_timeout=1))
     assert (caught.value.wanted, caught.value.slots) == (9, 3)
+    assert capsys.readouterr().err.count("still waiting for 9 places on Ray, each with 1 CPU") == 1
+
+
+def test_a_core_for_a_data_set_is_waited_for_where_the_cluster_can_grow(
+    ray_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_gang, "_FREE_SECONDS", 0.1)
+    others = ray_cluster.util.placement_group([{"CPU": 3}])
+    assert others.wait(30)
+    end = threading.Timer(2, ray_cluster.util.remove_placement_group, [others])
+    end.start()
+    ray_gang.check_free_core(ray_cluster, 3, WorkerResources(), Interrupts(), 60)
+    assert end.finished.is_set()
+    end.join()
 
 
 def describe() -> tuple[int, int]:

@@ -46,6 +46,16 @@ def test_places_of_a_resource_are_counted_as_ray_does(amount: float, places: int
     assert slots(ray, WorkerResources(1, 0, {"disk": amount})) == places
 
 
+def test_a_core_is_spared_where_it_costs_the_fewest_workers() -> None:
+    ray = cluster({"CPU": 2.0}, {"CPU": 2.0}, {})
+    assert [slots(ray, WorkerResources(1), spare_cpus=spare) for spare in (0, 1, 2)] == [4, 3, 2]
+    ray = cluster({"CPU": 4.0}, {"CPU": 5.0}, {})
+    assert slots(ray, WorkerResources(2), spare_cpus=1) == 4
+    ray = cluster({"CPU": 8.0, "GPU": 2.0}, {})
+    assert slots(ray, WorkerResources(1, 1), spare_cpus=1) == 2
+    assert slots(cluster({"GPU": 2.0}, {}), WorkerResources(1), spare_cpus=1) == 0
+
+
 def test_more_places_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_resources, "_WATCH_SECONDS", 0.0)
     told: list[int] = []
@@ -62,3 +72,7 @@ def test_more_places_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told == [1]
     PlaceWatch(ray, WorkerResources(1), 1, None, lambda: told.append(2)).look()
     assert told == [1]
+    ray = cluster({"CPU": 3.0}, {})
+    ray.available_resources()["CPU"] = 2.0
+    PlaceWatch(ray, WorkerResources(1), 1, 3, lambda: told.append(3), spare_cpus=1).look()
+    assert told == [1]  # a core would be missing for the data set

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from farandole.engines.authenticated_listener import listen
+from farandole.engines.channel import connect
 from farandole.engines.encryption import Credentials, make_certificate
-from farandole.engines.row_exchange import RowExchange
+from farandole.engines.row_exchange import _PURPOSE, MOST_BYTES, RowExchange
 from farandole.errors import PeerLost
 
 SIZE = 3
@@ -55,6 +56,30 @@ def test_each_row_comes_once_to_its_owner(encrypt: bool) -> None:
     credentials = Credentials(secrets.token_bytes(32), certificate)
     found = exchanged([numbers(0, 2000), numbers(2000, 2001), iter(())], credentials)
     assert found == [[x for x in range(2001) if x % SIZE == rank] for rank in range(SIZE)]
+
+
+def test_a_batch_that_can_t_be_read_is_an_error() -> None:
+    credentials = Credentials(secrets.token_bytes(32), None)
+    listeners = [listen("127.0.0.1") for _ in range(2)]
+    places = [listener.getsockname() for listener in listeners]
+    rows = RowExchange(0, places, listeners[0], credentials, print).batches(iter(()), by_remainder)
+    channel = connect(places[0], credentials, _PURPOSE, timeout=30, limit=MOST_BYTES)
+    channel.send((1).to_bytes(4, "big"))
+    channel.send(b"no batch")
+    found: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            list(rows)
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert [type(error) for error in found] == [pa.ArrowInvalid]
+    channel.close()
+    listeners[1].close()
 
 
 def failing() -> Iterator[pa.RecordBatch]:

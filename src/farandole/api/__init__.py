@@ -8,7 +8,7 @@ from farandole.api.run_many import run_many
 from farandole.api.saveable import check_saveable
 from farandole.api.shared_table import SharedTable, as_local, share_table
 from farandole.api.train import train
-from farandole.api.training_data import choose_columns
+from farandole.api.training_data import choose_columns, home_of
 from farandole.api.trial_worker import Trial
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "dry_run",
     "find_learning_rate",
     "history_frame",
+    "home_of",
     "most_workers",
     "print_output",
     "run",

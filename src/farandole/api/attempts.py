@@ -183,8 +183,10 @@ class Attempts:
         """How many workers there can be now; raises if those are too few."""
         engine, wanted = self._data.engine, self._limits.workers
         if isinstance(engine, RayEngine):
-            of_each: Any = {"device": self._limits.device, "cpus": self._limits.cpus}
-            available = min(engine.settled_slots(wanted, **of_each), wanted)
+            options: Any = {"device": self._limits.device, "cpus": self._limits.cpus}
+            if self._data.ray is not None and self._data.ray.is_computed:
+                options["spare_cpus"] = 1
+            available = min(engine.settled_slots(wanted, **options), wanted)
         elif isinstance(engine, SparkEngine):
             available = min(engine.settled_slots(wanted), wanted)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -93,9 +94,21 @@ def run_attempts(
             if wait is None:
                 _add_advice(error, policy.count, saved)
                 raise
-            failure = error
+            failure: Exception | None = error
+        assert failure is not None
         before_restart(failure)
+        _forget_frames(failure)
+        failure = None
         time.sleep(wait)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """What the attempt held ends now, such as a data set that Ray computes, not with the next."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _add_advice(error: Exception, restarts: int, saved: int) -> None:

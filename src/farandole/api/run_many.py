@@ -14,6 +14,7 @@ import pandas as pd
 
 from farandole.api.run import DEFAULT_TIMEOUT, print_output
 from farandole.api.shared_table import share_table
+from farandole.api.training_data import home_of
 from farandole.api.trial_worker import Trial, TrialStarted, TrialsTask, load, work
 from farandole.arguments import check_integer, check_seconds
 from farandole.engines import DEFAULT_HEARTBEAT, Engine, Task
@@ -86,13 +87,14 @@ def run_many(
         fn: is called as `fn(**trial)`, as `fn(data, **trial)`, or with folds as
             `fn(train, validation, **trial)`; tables are Arrow's.
         trials: the arguments of each call.
-        data: a Spark or pandas DataFrame, an Arrow table or the path of Parquet files. Every worker
-            has all of it, mapped into memory. On a cluster, Spark keeps what it has brought to its
-            workers until the session ends, with no way to take it back; the same rows go once.
+        data: a Spark or pandas DataFrame, an Arrow table, the path of Parquet files, or what Ray
+            has. Every worker has all of it, mapped into memory. On a cluster, Spark keeps what it
+            has brought to its workers until the session ends, with no way to take it back; the same
+            rows go once.
         folds: run each trial so many times, each with another part of the rows held out.
         num_workers: how many trials run at the same time.
-        engine: "local" (processes), "spark", "ray", or an engine object. By default Spark when
-            a session is active, else local.
+        engine: "local" (processes), "spark", "ray", or an engine object. By default Ray for
+            rows that it has; else Spark when a session is active, else local.
         seed: for the folds, and for the random numbers of torch, Python and NumPy's global
             generator in each trial, whichever worker runs it.
         timeout: seconds that a worker waits for its peers in a collective of the function's own.
@@ -110,7 +112,7 @@ def run_many(
     check_seconds("timeout", timeout)
     check_seconds("heartbeat", heartbeat)
     planned = _plan_trials(fn, trials, data, folds)
-    runner = resolve_engine(engine)
+    runner = resolve_engine(home_of(data) if engine is None else engine)
     with ExitStack() as stack:
         rows = share_table(data, runner, stack)
         log = _TrialLog(planned, progress)

@@ -64,7 +64,8 @@ def share_table(data: Any, engine: Engine, stack: ExitStack) -> SharedTable | No
     if isinstance(engine, RayEngine) and not engine.is_on_this_machine():
         raise InputError(
             "On a Ray of several machines, a table can't be brought to workers that need all of "
-            "it. Write it as Parquet files where all of them can read, and give the path."
+            "it. Write it as Parquet files where all of them can read, and give the path; or run "
+            'on this machine alone: engine="local".'
         )
     if isinstance(engine, SparkEngine) and not _workers_see_local_files(engine.session):
         path = _write_named_by_content(source)

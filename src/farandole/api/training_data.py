@@ -57,7 +57,7 @@ class TrainingData:
         label: str | Sequence[str] | None = "label",
     ) -> TrainingData:
         """By default a DataFrame stays where it is, as Ray's rows do; all else comes here."""
-        runner = resolve_engine(_home_of(data) if engine is None else engine)
+        runner = resolve_engine((home_of(data) or "local") if engine is None else engine)
         name = next(iter(as_names("label", label)), "label")
         if is_ray_data(data) and runner.name != "ray":
             raise InputError(
@@ -165,11 +165,11 @@ def _frame_to_feed(data: Any, engine: Engine, label: str) -> Any:
     return _spark.require_session().createDataFrame(table.table)
 
 
-def _home_of(data: Any) -> str:
-    """The engine that is where the rows are."""
+def home_of(data: Any) -> str | None:
+    """The engine that is where the rows are; None: any that runs on this machine."""
     if _spark.is_dataframe(data):
         return "spark"
-    return "ray" if is_ray_data(data) else "local"
+    return "ray" if is_ray_data(data) else None
 
 
 def _in_ray(data: Any, engine: Engine, recipe: Recipe, label: str) -> RayData:

@@ -32,6 +32,19 @@ _ROWS = 2048
 _STRIPE = 32
 
 
+_KINDS = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+)
+
+
 def content_keys(columns: Sequence[pa.Array]) -> Array:
     """The key of each row, from all columns in their order.
 
@@ -46,6 +59,19 @@ def content_keys(columns: Sequence[pa.Array]) -> Array:
                 part = keys[start : start + _ROWS]
                 _fold(column.slice(start, _ROWS), part, np.arange(len(part)))
     return keys.view(np.int64)
+
+
+def has_key(kind: pa.DataType) -> bool:
+    """Whether `content_keys` takes columns of this type.
+
+    >>> has_key(pa.list_(pa.int8())), has_key(pa.decimal128(5))
+    (True, False)
+    """
+    if is_list(kind):
+        return has_key(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(has_key(field.type) for field in kind)
+    return any(is_one(kind) for is_one in _KINDS)
 
 
 def _fold(column: pa.Array, keys: Array, owners: Array) -> None:
@@ -113,7 +139,7 @@ def _bits(column: pa.Array) -> tuple[Array, bool]:
     if pa.types.is_date32(kind):
         column = column.cast(pa.int32())
     elif pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
     elif not pa.types.is_integer(kind):
         raise InputError(
             f"Rows of a Ray data set get their places by their content, and {kind} can't be hashed "

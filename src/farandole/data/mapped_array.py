@@ -35,8 +35,11 @@ class MappedArray:
         return None if self.dtype is None else self.shape
 
     def append(self, array: Array) -> None:
-        """Add rows at the end."""
-        self.dtype, self.shape = array.dtype, array.shape[1:]
+        """Add rows at the end, all of one type: what is in the file is bytes."""
+        if self.rows and len(array) and array.dtype != self.dtype:
+            raise TypeError(f"Rows of {array.dtype} came after rows of {self.dtype} in one column.")
+        if not self.rows:
+            self.dtype, self.shape = array.dtype, array.shape[1:]
         self.rows += len(array)
         _write_all(self._file, np.ascontiguousarray(array))
 

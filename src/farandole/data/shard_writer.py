@@ -146,7 +146,7 @@ class _NumbersWriter:
         arrays = [self._stored(name, batch.column(name)) for name in self.names]
         usable = [array for array in arrays if array is not None]
         if usable:  # else there is nothing but problems
-            table = np.zeros((batch.num_rows, len(arrays)), usable[0].dtype)
+            table = np.zeros((batch.num_rows, len(arrays)), np.result_type(*usable))
             for number, array in enumerate(arrays):
                 if array is not None:
                     table[:, number] = array

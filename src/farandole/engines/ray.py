@@ -113,8 +113,9 @@ class RayEngine:
                 DriverEndpoint(host, reports, encrypt=task.encrypt, task=pickled.pickled)
             )
             monitor = stack.enter_context(HeartbeatMonitor(host, heartbeat))
-            if rows is not None and rows.router is not None:
-                check_free_core(ray, num_workers, resources, interrupts)
+            is_computed = rows is not None and rows.router is not None
+            if is_computed:
+                check_free_core(ray, num_workers, resources, interrupts, self._start_timeout)
             row_hosts = _row_hosts(gang, frame, rows)
             spec = ActorSpec(
                 rank=0,
@@ -129,7 +130,11 @@ class RayEngine:
             )
             workers = gang.run(spec, rows, monitor)
             collector = Collector(workers, reports, endpoint, monitor, interrupts, timeout)
-            checks = [self._watch(ray, resources, num_workers, endpoint).look]
+            watch = PlaceWatch(
+                ray, resources, num_workers, self._wanted_workers, endpoint.request_restart,
+                spare_cpus=int(is_computed),
+            )  # fmt: skip
+            checks = [watch.look]
             if frame is None:
                 return collector.results(stoppable=task.stoppable, each_time=checks)
             targets = tuple(zip(row_hosts, spec.row_ports, strict=True))
@@ -146,11 +151,6 @@ class RayEngine:
         note = self._with_gpus.add if resources.gpus else self._with_gpus.discard
         note(num_workers)
         return resources
-
-    def _watch(
-        self, ray: Any, resources: WorkerResources, size: int, endpoint: DriverEndpoint
-    ) -> PlaceWatch:
-        return PlaceWatch(ray, resources, size, self._wanted_workers, endpoint.request_restart)
 
     def connect(self) -> None:
         """Connect to Ray, or start it; nothing if that was done before."""
@@ -173,17 +173,20 @@ class RayEngine:
         *,
         device: str = "auto",
         cpus: int | None = None,
+        spare_cpus: int = 0,
     ) -> int:
         """How many workers of so many cores the nodes have room for, were they free.
 
-        If those are fewer than `wanted`, nodes that may be on their way are waited for with
-        `patience`. Where so many have run with GPUs, places are those that still have one.
+        So many CPUs are left for what computes a data set meanwhile. If those workers are fewer
+        than `wanted`, nodes that may be on their way are waited for with `patience`. Where so many
+        have run with GPUs, places are those that still have one.
         """
         least = 1 if wanted in self._with_gpus else wanted
         ray = connect(self._address)
         deadline = time.monotonic() + patience
         while True:
-            found = slots(ray, WorkerResources.of(ray, device, cpus, self._resources, least))
+            resources = WorkerResources.of(ray, device, cpus, self._resources, least)
+            found = slots(ray, resources, spare_cpus)
             if found >= wanted or time.monotonic() > deadline or not can_grow(ray):
                 return found
             time.sleep(0.5)

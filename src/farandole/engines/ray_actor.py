@@ -19,6 +19,7 @@ from farandole.engines.driver_link import Address, DriverLink, print_notice
 from farandole.engines.encryption import Credentials
 from farandole.engines.failure import Failure
 from farandole.engines.heartbeat import Heartbeat, HeartbeatAddress
+from farandole.engines.late_rows import OF_RAY, OF_SPARK, with_notice
 from farandole.engines.rendezvous import open_store
 from farandole.engines.row_exchange import RowExchange
 from farandole.engines.serialization import LinkedTask, WorkerResult
@@ -149,17 +150,21 @@ class WorkerActor:
 
     def _batches(self, spec: ActorSpec, rows: WorkerRows | None) -> Iterator[pa.RecordBatch]:
         """The rows of this worker; nothing is read before the first is asked for."""
-        if rows is None:
-            if self._rows is not None:
-                from farandole.engines.spark_rows import ReceivedRows
+        if rows is not None and rows.router is None:
+            yield from rows.batches(spec.rank, spec.size)
+        elif rows is not None:
+            yield from with_notice(self._routed(spec, rows), OF_RAY, print_notice)
+        elif self._rows is not None:
+            from farandole.engines.spark_rows import ReceivedRows
 
-                credentials = spec.driver.credentials
-                yield from ReceivedRows(spec.rank, self._rows, credentials, print_notice).batches()
-            return
+            credentials = spec.driver.credentials
+            received = ReceivedRows(spec.rank, self._rows, credentials, print_notice)
+            yield from with_notice(received.batches(), OF_SPARK, print_notice)
+
+    def _routed(self, spec: ActorSpec, rows: WorkerRows) -> Iterator[pa.RecordBatch]:
+        """What belongs to this worker, of what all of them read."""
         read = rows.batches(spec.rank, spec.size)
-        if rows.router is None:
-            yield from read
-            return
+        assert rows.router is not None
         route = partial(rows.router, spec.size)
         if self._rows is None:  # there is nobody else
             for batch in read:

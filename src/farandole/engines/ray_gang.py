@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from farandole.engines.addresses import network_stack
 from farandole.engines.collector import Ending
+from farandole.engines.driver_link import print_notice
 from farandole.engines.heartbeat_monitor import HeartbeatMonitor
 from farandole.engines.interrupt import Interrupts
+from farandole.engines.late_rows import NOTICE_SECONDS
 from farandole.engines.ray_actor import (
     ActorSpec,
     Place,
@@ -69,8 +71,7 @@ class ActorGang:
                 self._ray.kill(actor, no_restart=True)
         if self._group is not None:
             with suppress(Exception):
-                self._ray.util.remove_placement_group(self._group)
-                self._wait_for_removal()
+                _remove(self._ray, self._group)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -112,12 +113,12 @@ class ActorGang:
         """Wait for a place for each worker; raise if there aren't so many in time."""
         bundles = [self._resources.bundle] * self._size
         self._group = self._ray.util.placement_group(bundles, strategy=self._strategy)
-        deadline = time.monotonic() + self._seconds
-        while not self._group.wait(_POLL_SECONDS):
-            self._check_interrupts()
-            room = slots(self._ray, self._resources)
-            if time.monotonic() > deadline or (room < self._size and not can_grow(self._ray)):
-                raise self._too_few(room)
+        notice = f"still waiting for {self._size} places on Ray, each with {self._resources}"
+        if not _is_placed(self._group, self._seconds, self._interrupts, notice, self._is_hopeless):
+            raise self._too_few(slots(self._ray, self._resources))
+
+    def _is_hopeless(self) -> bool:
+        return slots(self._ray, self._resources) < self._size and not can_grow(self._ray)
 
     def _too_few(self, room: int) -> NotEnoughSlots:
         ray = self._ray
@@ -175,15 +176,6 @@ class ActorGang:
         if self._interrupts.count:
             raise self._interrupts.error()
 
-    def _wait_for_removal(self) -> None:
-        """Until the places are free again: whoever runs next may need them."""
-        deadline = time.monotonic() + _END_SECONDS
-        while time.monotonic() < deadline:
-            table = self._ray.util.placement_group_table(self._group)
-            if table.get("state") == "REMOVED":
-                return
-            time.sleep(0.02)
-
 
 class RunningActor:
     """A worker's call, as the collector of results sees it."""
@@ -215,20 +207,57 @@ class RunningActor:
 
 
 def check_free_core(
-    ray: Any, size: int, resources: WorkerResources, interrupts: Interrupts
+    ray: Any, size: int, resources: WorkerResources, interrupts: Interrupts, seconds: float
 ) -> None:
-    """Raise if the workers leave Ray no core to compute a data set with: it would wait for ever."""
-    deadline = time.monotonic() + _FREE_SECONDS
-    while ray.available_resources().get("CPU", 0) < 1:
+    """Raise if the workers leave Ray no core to compute a data set with: it would wait for ever.
+
+    A place for one is asked for: a node has to have it whole, and one that may yet come is wanted.
+    """
+    group = ray.util.placement_group([{"CPU": 1.0}])
+    patience = seconds if can_grow(ray) else min(seconds, _FREE_SECONDS)
+    notice = "still waiting for a CPU besides the workers', with which Ray computes the data set"
+    try:
+        if _is_placed(group, patience, interrupts, notice):
+            return
+    finally:
+        with suppress(Exception):
+            _remove(ray, group)
+    total = ray.cluster_resources().get("CPU", 0)
+    raise NotEnoughSlots(
+        size,
+        slots(ray, resources, spare_cpus=1),
+        f"{size} workers with {resources} each leave none of the cluster's {total:g} CPUs "
+        "free, and Ray computes a ray.data.Dataset with at least one. Use fewer workers, "
+        "or more nodes; workers read Parquet files themselves.",
+    )
+
+
+def _is_placed(
+    group: Any,
+    seconds: float,
+    interrupts: Interrupts,
+    notice: str,
+    is_hopeless: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Whether a group gets its places in time; a long wait is told."""
+    begun, is_told = time.monotonic(), False
+    while not group.wait(_POLL_SECONDS):
         if interrupts.count:
             raise interrupts.error()
-        if time.monotonic() > deadline:
-            total = ray.cluster_resources().get("CPU", 0)
-            raise NotEnoughSlots(
-                size,
-                max(0, int((total - 1) // resources.cpus)),
-                f"{size} workers with {resources} each leave none of the cluster's {total:g} CPUs "
-                "free, and Ray computes a ray.data.Dataset with at least one. Use fewer workers, "
-                "or more nodes; workers read Parquet files themselves.",
-            )
-        time.sleep(_POLL_SECONDS)
+        waited = time.monotonic() - begun
+        if waited > seconds or is_hopeless():
+            return False
+        if waited > NOTICE_SECONDS and not is_told:
+            is_told = True
+            print_notice(f"{notice} (`ray status` shows who has them). It may take {seconds:g} s.")
+    return True
+
+
+def _remove(ray: Any, group: Any) -> None:
+    """Until the places are free again: whoever runs next may need them."""
+    ray.util.remove_placement_group(group)
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline:
+        if ray.util.placement_group_table(group).get("state") == "REMOVED":
+            return
+        time.sleep(0.02)

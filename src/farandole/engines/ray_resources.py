@@ -52,10 +52,18 @@ class WorkerResources:
         return ", ".join(f"{amount:g} {name}" for name, amount in self.bundle.items())
 
 
-def slots(ray: Any, resources: WorkerResources) -> int:
-    """How many such workers fit on the nodes of the cluster, were they free."""
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    return sum(resources.fits(node["Resources"]) for node in alive)
+def slots(ray: Any, resources: WorkerResources, spare_cpus: int = 0) -> int:
+    """How many such workers fit on the nodes of the cluster, were they free.
+
+    So many CPUs are left on one of the nodes, where that costs the fewest workers.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    total, costs = sum(resources.fits(node) for node in nodes), []
+    for node in nodes:
+        left = node.get("CPU", 0) - spare_cpus
+        if left >= 0:
+            costs.append(resources.fits(node) - resources.fits({**node, "CPU": left}))
+    return total - min(costs, default=total)
 
 
 class PlaceWatch:
@@ -71,12 +79,14 @@ class PlaceWatch:
         size: int,
         wanted: int | None,
         tell: Callable[[], None],
+        spare_cpus: int = 0,
     ) -> None:
         self._ray = ray
         self._size = size
         self._resources = resources
         self._wanted = wanted
         self._tell = tell
+        self._spare_cpus = spare_cpus
         self._next = 0.0
 
     def look(self) -> None:
@@ -85,6 +95,6 @@ class PlaceWatch:
             return
         self._next = time.monotonic() + _WATCH_SECONDS
         is_free = self._resources.fits(self._ray.available_resources()) >= self._wanted - self._size
-        if is_free and slots(self._ray, self._resources) >= self._wanted:
+        if is_free and slots(self._ray, self._resources, self._spare_cpus) >= self._wanted:
             self._wanted = None
             self._tell()

@@ -143,6 +143,8 @@ class RowExchange:
             lost = PeerLost([sender])
             lost.__cause__ = error
             self._queue.put(lost)
+        except BaseException as error:  # a batch that can't be read, for instance
+            self._queue.put(error)
 
 
 def _send(channel: Channel, rank: int, data: bytes) -> None:

@@ -14,6 +14,7 @@ import math
 import queue
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -96,6 +97,7 @@ class ReceivedRows:
         self._rank = rank
         self._callers: queue.SimpleQueue[Channel] = queue.SimpleQueue()
         self._taken = False
+        self._lock = threading.Lock()  # with encryption, each caller is welcomed by a thread
         self._listener = AuthenticatedListener(
             listener,
             credentials,
@@ -122,7 +124,8 @@ class ReceivedRows:
 
     def _answer(self, channel: Channel) -> None:
         """The first task is welcome; what a second one would send has come in part already."""
-        first, self._taken = not self._taken, True
+        with self._lock:
+            first, self._taken = not self._taken, True
         with suppress(OSError):
             channel.send(_GO if first else _TAKEN)
         if first:

@@ -12,8 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from farandole import _spark
-from farandole.api import DEFAULT_TIMEOUT, most_workers, print_output
+from farandole.api import DEFAULT_TIMEOUT, home_of, most_workers, print_output
 from farandole.arguments import check_flag, check_integer, check_seconds
 from farandole.engines import DEFAULT_HEARTBEAT, Engine, RayEngine, Task
 from farandole.engines import resolve as resolve_engine
@@ -74,8 +73,8 @@ def tune(
         space: what to try: a dict of arguments, each with a `Float`, `Int`, `Choice`, `Widths` of
             `farandole.tuning`, a list, or a constant; or a function of an Optuna trial that
             returns a dict of arguments.
-        data: a DataFrame of Spark or pandas, an Arrow table, Parquet files, or arrays. They are
-            brought to each machine once.
+        data: a DataFrame of Spark or pandas, an Arrow table, Parquet files, arrays, or what Ray
+            has. They are brought to each machine once.
         metric: what counts: a column of the history, "parameters" or "latency" (milliseconds for a
             row) of a network; of a function the name in the dict that it returns. Several make a
             study with several objectives.
@@ -98,7 +97,7 @@ def tune(
             "farandole-studies.journal", where there is a name), or the URL of a database.
         resume: go on with the study of that name: no trial that has ended runs again.
         engine: "local", "spark", "ray" or an engine. By default a Spark DataFrame is tuned on where
-            it is; else Spark if a session is active, else this machine.
+            it is, and what Ray has on Ray; else Spark if a session is active, else this machine.
         seed: of samplers, folds, initial weights and the order of rows.
         timeout: seconds that workers of one trial wait for each other.
         heartbeat: seconds after which a worker that doesn't respond is given up.
@@ -122,7 +121,7 @@ def tune(
     _check_arguments(folds, stratified, fold_column, max_time, timeout, heartbeat, progress, data)
     problem = Problem.of(objective, space, metric, direction, folds, options, data)
     opening = Opening.of(problem, sampler, pruner, trials, max_time, folds, seed)
-    runner = resolve_engine(engine or ("spark" if _spark.is_dataframe(data) else None))
+    runner = resolve_engine(home_of(data) if engine is None else engine)
     if workers_per_trial != 1 and problem.training is None:
         raise InputError(
             "workers_per_trial is for the training of networks: a function is called on one worker."
