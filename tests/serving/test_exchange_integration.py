@@ -151,3 +151,19 @@ def test_only_plain_paths_and_small_plain_bodies_go_this_way() -> None:
                     {b"content-length": b"9", b"transfer-encoding": b"chunked"},
                     {b"content-length": b"9", b"upgrade": b"h2c"}):  # fmt: skip
         assert not is_usual(headers, 10), headers
+
+
+def test_a_connection_stays_after_a_refusal(server: Server) -> None:
+    """However long its sender thinks: its patience, 1.5 s, is for what has begun."""
+    long = b" " * 100_000  # goes through ASGI, which refuses it before all of it is there
+    early = post("/v2/models/nothing/infer", long)
+    with server.connect() as direct, server.connect() as asgi:
+        direct.sendall(post(INFER, b"{"))
+        assert read_one(direct)[0] == 400
+        asgi.sendall(early[: -len(long)])
+        assert read_one(asgi)[0] == 404
+        asgi.sendall(long)
+        time.sleep(2)
+        for connection in (direct, asgi):
+            connection.sendall(post(INFER, JSON))
+            assert read_one(connection)[0] == 200

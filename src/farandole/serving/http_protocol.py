@@ -56,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._in_headers and self._seen > MOST_HEADERS:
             self._refuse(b"431 Request Header Fields Too Large", "The headers are too large.")
-        elif self._clock is None and (self._open or self._is_idle()):
+        elif self._clock is None and (self._open or (self._seen and self._is_idle())):
             self._start_clock()
 
     def on_message_begin(self) -> None:
