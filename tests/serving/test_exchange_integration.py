@@ -44,7 +44,11 @@ def exchange(server: Server, *parts: bytes, pause: float = 0.0) -> bytes:
     return b"\r\n".join([*sorted(kept), b"", body])
 
 
+MANY = {"name": "x", "shape": [500, 16], "datatype": "INT8"}
+MANY_HEADER = json.dumps({"inputs": [{**MANY, "parameters": {"binary_data_size": 8000}}]}).encode()
+MANY_LENGTH = f"Inference-Header-Content-Length: {len(MANY_HEADER)}"
 REQUESTS: dict[str, tuple[str, bytes, list[str]]] = {
+    "many rows": (INFER, MANY_HEADER + bytes(8000), [MANY_LENGTH, "Accept-Encoding: gzip"]),
     "JSON": (INFER, JSON, []),
     "binary": (INFER, BINARY, [LENGTH]),
     "packed answer": (INFER, JSON, ["Accept-Encoding: gzip"]),

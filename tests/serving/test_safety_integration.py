@@ -177,8 +177,17 @@ def begun(path: str, *headers: str) -> bytes:
         begun("/v2/repository/models/words/load", "Content-Length: 10"),
     ],
     ids=[
-        "nothing", "line", "headers", "body", "refused body", "rows", "large body", "expects",
-        "chunks", "packed", "load",
+        "nothing",
+        "line",
+        "headers",
+        "body",
+        "refused body",
+        "rows",
+        "large body",
+        "expects",
+        "chunks",
+        "packed",
+        "load",
     ],
 )
 def test_slow_senders_are_left(server: Server, begin: bytes) -> None:

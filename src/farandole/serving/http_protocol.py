@@ -96,6 +96,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.direct is None or (route := direct_route(self.url)) is None:
             return None
         parser = self.parser
+        if route[0] in self.direct.repository.image_models:
+            return None
         if not self._is_idle() or self.expect_100_continue or self.flow.write_paused:
             return None
         if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":

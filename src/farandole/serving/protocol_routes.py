@@ -30,11 +30,11 @@ async def infer(app: App, request: Request, name: str, version: str | None) -> R
     request.metrics = batcher.metrics
     body = await read_body(request.receive, request.headers, app.limits.max_body, app.limits.slow)
     model = batcher.model
-    asked = await aside(len(body), read_asked, model, body, header_length(request))
+    size = model.unpacked(len(body))
+    asked = await aside(size, read_asked, model, body, header_length(request))
     seconds = min(asked.seconds or app.limits.timeout, app.limits.timeout)
     found = await answers(batcher, request, asked.columns, asked.names, seconds)
-    size = sum(found.tensor(name).nbytes for name in asked.names)
-    return await aside(size, infer_reply, model, asked, found)
+    return await aside(found.size(asked.names), infer_reply, model, asked, found)
 
 
 def infer_reply(model: Model, asked: Asked, found: Answers) -> Reply:

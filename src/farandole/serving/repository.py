@@ -39,6 +39,8 @@ class Repository:
         self._named: dict[str, Path] = {}
         self._folders: list[Path] = []
         self._served: dict[str, Versions] = {}
+        self.image_models: frozenset[str] = frozenset()
+        """Those that are served and take encoded images: small bodies may be much work."""
         self._metrics: dict[tuple[str, str], ModelMetrics] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(4, "farandole-model")
@@ -96,7 +98,15 @@ class Repository:
             version: self._ready(name, version, found[version]) for version in highest_first
         }
         with self._lock:
-            self._served = {**self._served, name: versions}
+            self._serve({**self._served, name: versions})
+
+    def _serve(self, served: dict[str, Versions]) -> None:
+        self._served = served
+        self.image_models = frozenset(
+            name
+            for name, versions in served.items()
+            if any(one.model.takes_images for one in versions.values())
+        )
 
     def _ready(self, name: str, version: str, path: Path) -> Batcher:
         model = self._load(name, version, path)
@@ -111,7 +121,7 @@ class Repository:
         with self._lock:
             if name not in self._served:
                 raise self._unknown(name, list(self._served))
-            self._served = {key: one for key, one in self._served.items() if key != name}
+            self._serve({key: one for key, one in self._served.items() if key != name})
 
     def find(self, name: str, version: str | None = None) -> Batcher:
         """What answers for a model; without a version, the highest."""
