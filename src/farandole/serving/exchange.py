@@ -93,7 +93,7 @@ class Exchange:
         self._timer: asyncio.TimerHandle | None = None
         self.parts: list[bytes] = []
         """Of the body."""
-        self.keep_alive = True
+        self.keep_alive = not protocol.is_last
         self.response_complete = False
         self.disconnected = False
 

@@ -35,6 +35,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_headers = False
         self._seen = 0
         self._most: float = math.inf  # bytes that may be seen now
+        self.is_last = False  # the request that comes in now, on its connection
         self._clock: asyncio.TimerHandle | None = None
         self._write_clock: asyncio.TimerHandle | None = None
         self._exchange: Exchange | None = None  # that isn't answered yet
@@ -90,6 +91,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(headers)
         super().on_headers_complete()
+        if self.is_last:
+            self.cycle.keep_alive = False
 
     def _new_exchange(self) -> Exchange | None:
         """For a usual request to a model on a connection that waits for nothing else."""
@@ -131,6 +134,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._receiving = None
         else:
             super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """End once all is answered that has begun, be it with the first byte of its headers."""
+        if self._in_headers:
+            self.is_last = True
+        else:
+            super().shutdown()
 
     def respond(self, answer: bytes, *, close: bool) -> None:
         """Send all of an exchange's answer."""
