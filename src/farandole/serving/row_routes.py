@@ -63,6 +63,7 @@ def _batcher(app: App, said: dict[str, Any]) -> Batcher:
     served = list(app.repository.served)
     if name is None and len(served) != 1:
         if not served:
+            app.repository.check_loaded()
             raise Refusal(404, "No model is loaded.")
         raise malformed(f"Say which model is asked. There are {', '.join(served)}.")
     return app.repository.find(served[0] if name is None else name, version)
