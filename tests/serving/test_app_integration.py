@@ -150,11 +150,16 @@ def test_errors_have_a_status_and_a_sentence(
     assert words in refused.value.message()
 
 
-def test_models_are_loaded_and_unloaded(client: Any) -> None:
+def test_models_are_loaded_and_unloaded(client: Any, server: Server) -> None:
     client.unload_model("words")
     assert not client.is_model_ready("words")
     states = {one["name"]: one["state"] for one in client.get_model_repository_index()}
     assert states["words"] == "UNAVAILABLE"
+    status, ready = ask(server, {"ready": True}, "/v2/repository/index")
+    assert status == 200
+    assert {one["name"] for one in ready} == states.keys() - {"words"}
+    with pytest.raises(InferenceServerException, match="there are no parameters"):
+        client.load_model("words", config="{}")
     client.load_model("words")
     assert client.is_model_ready("words")
     for action in (client.load_model, client.unload_model):

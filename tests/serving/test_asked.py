@@ -87,3 +87,25 @@ def test_no_rows_of_rows_that_differ_in_length() -> None:
     batch = {"raw": (torch.arange(6.0).reshape(3, 2).numpy(), np.array([1, 2]))}
     assert Answers(batch, 2, 2).tensor("raw").shape == (0, 0, 2)
     assert Answers(batch, 1, 2).tensor("raw").tolist() == [[[2, 3], [4, 5]]]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "positions", "shape"),
+    [((), (), [40_000]), ((None,), (None,), [1, 40_000])],
+    ids=["rows", "positions"],
+)
+def test_few_bytes_cannot_ask_for_an_answer_that_fills_the_memory(
+    shapes: tuple[Any, ...], positions: tuple[Any, ...], shape: list[int]
+) -> None:
+    """40,000 bytes ask for 1,000 classes each: 640 MB of probabilities and raw values."""
+    signature = Signature(
+        features=("x",), shapes=(shapes,), dtypes=("float32",), head="softmax", outputs=1000,
+        positions=positions, stacked=not shapes,
+    )  # fmt: skip
+    asked = Model("m", "1", Predictor(nn.Identity(), signature))
+    start = header("INT8", shape, 40_000)
+    with pytest.raises(Refusal, match="640,320,000") as refused:
+        read_asked(asked, start + bytes(40_000), len(start))
+    assert refused.value.status == 413
+    fewer = header("INT8", [len(shape) * 7] if len(shape) == 1 else [1, 7], 7)
+    assert read_asked(asked, fewer + bytes(7), len(fewer)).names

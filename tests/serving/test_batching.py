@@ -14,6 +14,7 @@ from torch import nn
 
 from farandole.artifact import Signature
 from farandole.inference import Predictor
+from farandole.serving import failure
 from farandole.serving.batching import Batcher, Batching
 from farandole.serving.metrics import ModelMetrics
 from farandole.serving.model import Model
@@ -109,6 +110,34 @@ def test_a_bad_request_takes_no_other_along() -> None:
         assert "secret" not in str(found[1])
 
     run(body)
+
+
+def test_a_bad_request_costs_few_passes() -> None:
+    async def body(batcher: Batcher, network: Doubling) -> None:
+        values = [-1.0, *range(31)]
+        found = await asyncio.gather(*(ask(batcher, n) for n in values), return_exceptions=True)
+        assert found[1:] == [[2 * n] for n in values[1:]]
+        assert isinstance(found[0], Refusal)
+        assert network.sizes == [32, 16, 8, 4, 2, 1, 1, 2, 4, 8, 16]
+
+    run(body)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_memory_that_is_not_there_is_the_servers_failure_and_logged_once(
+    inline: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure, "_logged", {})
+
+    async def body(batcher: Batcher, network: Doubling) -> None:
+        network.wait = lambda: torch.empty(1 << 60)  # torch says so with a RuntimeError
+        for _ in range(3):
+            with pytest.raises(Refusal) as refused:
+                await ask(batcher, 1)
+            assert (refused.value.status, refused.value.headers) == (503, {"retry-after": "1"})
+
+    run(body, inline=inline)
+    assert [one.exc_info is not None for one in caplog.records] == [True]
 
 
 def test_a_full_queue_turns_away_and_a_late_or_cancelled_request_is_dropped() -> None:

@@ -44,7 +44,11 @@ def exchange(server: Server, *parts: bytes, pause: float = 0.0) -> bytes:
     return b"\r\n".join([*sorted(kept), b"", body])
 
 
+MANY = {"name": "x", "shape": [500, 16], "datatype": "INT8"}
+MANY_HEADER = json.dumps({"inputs": [{**MANY, "parameters": {"binary_data_size": 8000}}]}).encode()
+MANY_LENGTH = f"Inference-Header-Content-Length: {len(MANY_HEADER)}"
 REQUESTS: dict[str, tuple[str, bytes, list[str]]] = {
+    "many rows": (INFER, MANY_HEADER + bytes(8000), [MANY_LENGTH, "Accept-Encoding: gzip"]),
     "JSON": (INFER, JSON, []),
     "binary": (INFER, BINARY, [LENGTH]),
     "packed answer": (INFER, JSON, ["Accept-Encoding: gzip"]),
@@ -151,3 +155,19 @@ def test_only_plain_paths_and_small_plain_bodies_go_this_way() -> None:
                     {b"content-length": b"9", b"transfer-encoding": b"chunked"},
                     {b"content-length": b"9", b"upgrade": b"h2c"}):  # fmt: skip
         assert not is_usual(headers, 10), headers
+
+
+def test_a_connection_stays_after_a_refusal(server: Server) -> None:
+    """However long its sender thinks: its patience, 1.5 s, is for what has begun."""
+    long = b" " * 100_000  # goes through ASGI, which refuses it before all of it is there
+    early = post("/v2/models/nothing/infer", long)
+    with server.connect() as direct, server.connect() as asgi:
+        direct.sendall(post(INFER, b"{"))
+        assert read_one(direct)[0] == 400
+        asgi.sendall(early[: -len(long)])
+        assert read_one(asgi)[0] == 404
+        asgi.sendall(long)
+        time.sleep(2)
+        for connection in (direct, asgi):
+            connection.sendall(post(INFER, JSON))
+            assert read_one(connection)[0] == 200

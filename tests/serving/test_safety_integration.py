@@ -137,6 +137,28 @@ def test_what_is_no_http(server: Server, request_: bytes) -> None:
 
 def test_headers_without_an_end(server: Server) -> None:
     refused(server, b"GET / HTTP/1.1\r\n" + b"X-Long: %b\r\n" % (b"x" * 70_000), 431)
+    chunked = begun(INFER, "Transfer-Encoding: chunked") + b"1\r\n{\r\n0\r\nX-Long: "
+    with server.connect() as connection:
+        connection.sendall(chunked)
+        time.sleep(0.2)
+        connection.sendall(b"x" * 70_000)
+        assert read_reply(connection)[0] == 431
+
+
+def test_what_follows_a_body_is_no_header(server: Server) -> None:
+    """In one packet, it was read with the headers, and the last one counted."""
+    head = begun(INFER, "Transfer-Encoding: chunked", CLOSE)
+    chunks = b"%x\r\n%b\r\n0\r\n" % (len(ROW), ROW)
+    for line in (b"Origin: http://evil.example", b"Content-Encoding: gzip", b"Host: evil"):
+        status, body = server.send(head + chunks + line + b"\r\n\r\n")
+        assert status == 200, body
+    pieces = b"".join(b"1\r\n%c\r\n" % one for one in ROW + b" " * 20_000)  # 140 KB of chunks
+    assert server.send(head + pieces + b"0\r\n\r\n")[0] == 200
+
+
+def begun(path: str, *headers: str) -> bytes:
+    """A request of whose body nothing comes."""
+    return "\r\n".join([f"POST {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
 
 
 @pytest.mark.parametrize(
@@ -147,8 +169,26 @@ def test_headers_without_an_end(server: Server) -> None:
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
         post(INFER, ROW)[:-10],
         post(INFER, b"")[:-2].replace(b"Content-Length: 0", b"Content-Length: 999999") + b"\r\n",
+        begun("/predict", "Content-Length: 10"),
+        begun(INFER, "Content-Length: 70000"),
+        begun(INFER, "Content-Length: 10", "Expect: 100-continue"),
+        begun(INFER, "Transfer-Encoding: chunked"),
+        begun(INFER, "Content-Length: 10", "Content-Encoding: gzip"),
+        begun("/v2/repository/models/words/load", "Content-Length: 10"),
     ],
-    ids=["nothing", "line", "headers", "body", "refused body"],
+    ids=[
+        "nothing",
+        "line",
+        "headers",
+        "body",
+        "refused body",
+        "rows",
+        "large body",
+        "expects",
+        "chunks",
+        "packed",
+        "load",
+    ],
 )
 def test_slow_senders_are_left(server: Server, begin: bytes) -> None:
     with server.connect() as connection:
@@ -207,7 +247,7 @@ def test_a_token_and_tls(models: Path, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(token)
     certificate(tmp_path)
     options = ["--token-file", str(tmp_path / "token"), "--tls-cert", str(tmp_path / "cert.pem")]
-    options += ["--tls-key", str(tmp_path / "key.pem")]
+    options += ["--tls-key", str(tmp_path / "key.pem"), "--slow", "1"]
     server = start_server(tmp_path, str(models / "words"), *options)
     try:
         assert server.url.startswith("https://127.0.0.1:")
@@ -239,6 +279,8 @@ def test_a_token_and_tls(models: Path, tmp_path: Path) -> None:
             status("/v2/health/live", context=old)
         arguments = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
         assert token.encode() not in arguments
+        with server.connect() as silent:  # says nothing of a handshake
+            assert silent.recv(1) == b""
     finally:
         assert stop_server(server) == 0
 

@@ -126,6 +126,57 @@ def test_workers_answer_load_die_and_end(models: Path, tmp_path: Path) -> None:
         server.process.kill()
 
 
+def test_a_worker_that_starts_during_a_change_knows_of_it(models: Path, tmp_path: Path) -> None:
+    """One of two stands still, so that the change takes long; the other one dies meanwhile."""
+    both = (str(models / "words"), str(models / "flowers"))
+    server = start_server(tmp_path, *both, "--workers", "2", "--allow-load")
+    try:
+        before = workers(server)
+        os.kill(before[0], signal.SIGSTOP)
+        assert len(counted(server)) == 1  # of the one that answers
+        with server.connect() as asking:
+            asking.sendall(post("/v2/repository/models/words/unload", b"", CLOSE))
+            until(lambda: infer(server)[0] == 404)
+            os.kill(before[1], signal.SIGKILL)
+            until(lambda: len(workers(server)) == 2 and before[1] not in workers(server))
+            time.sleep(1)  # it was told what to load
+        os.kill(before[0], signal.SIGCONT)
+        until(lambda: counted(server) == {"0", "1"})
+        assert {infer(server)[0] for _ in range(20)} == {404}
+        assert stop_server(server) == 0
+    finally:
+        server.process.kill()
+
+
+def test_at_the_end_nobody_waits_and_headers_that_have_begun_are_read(
+    models: Path, tmp_path: Path
+) -> None:
+    server = start_server(tmp_path, str(models / "words"), "--workers", "2")
+    request = post("/v2/models/words/infer", ROW)
+    try:
+        with server.connect() as begun:
+            begun.sendall(request[:30])
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: is_refused(server))
+            begun.sendall(request[30:])
+            answer = begun.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 200")
+            assert b"connection: close" in answer
+            assert begun.recv(1) == b""
+        assert stop_server(server) == 0
+    finally:
+        server.process.kill()
+
+
+def is_refused(server: Server) -> bool:
+    try:
+        server.connect().close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def hears_sigterm(pid: int) -> bool:
     """Whether a process has a handler for it."""
     caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())

@@ -40,6 +40,12 @@ def read_token(path: str) -> str:
     return words[0]
 
 
+def check_own_token(token: str | None) -> None:
+    """Raise if a server's token is empty: a request without one would have it."""
+    if token is not None and not token.strip():
+        raise InputError("The token is empty. Give a longer one, or none.")
+
+
 def check_token(token: str | None, headers: Headers) -> None:
     """Raise unless the request has the token, if there is one.
 

@@ -31,6 +31,14 @@ class Answers:
     def __len__(self) -> int:
         return self._stop - self._start
 
+    def size(self, names: Iterable[str]) -> int:
+        """Bytes of these outputs as arrays."""
+        return sum(self._size(*self._batch[name]) for name in names)
+
+    def _size(self, whole: Array, lengths: Array | None) -> int:
+        rows = len(self) if lengths is None else int(lengths[self._start : self._stop].sum())
+        return rows * (whole.nbytes // max(len(whole), 1))
+
     def tensor(self, name: str) -> Array:
         """One output as an array."""
         whole, lengths = self._batch[name]

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from farandole.arguments import check_integer, check_seconds
 from farandole.artifact import Signature
+from farandole.errors import InputError
 from farandole.serving import access
 from farandole.serving.access_log import AccessLog
 from farandole.serving.batching import Batching
@@ -46,6 +48,14 @@ class Limits:
     slow: float = 10.0
     """Seconds that a sender may take for its headers, and for its body."""
 
+    def check(self, max_delay: float) -> None:
+        """Raise if a limit can't be meant, also for requests that wait so long for others."""
+        check_integer("max_body", self.max_body)
+        check_seconds("timeout", self.timeout)
+        check_seconds("slow", self.slow)
+        if not 0 <= max_delay < self.timeout:
+            raise InputError("max_delay must be shorter than timeout, and not negative.")
+
 
 class App:
     """Serves models over HTTP; any ASGI server runs it. See `app`."""
@@ -66,6 +76,8 @@ class App:
         self.is_ready = False
         self.everywhere: Callable[[str, str], Awaitable[list[dict[str, Any]]]] = self._here
         """Does something in all workers: `perform` in each of them."""
+        self.after_change: Callable[[], object] = lambda: None
+        """Is called when models were loaded or unloaded."""
         self.grpc: GrpcServer | None = None
         """Serves the same over gRPC, from `start` to `stop`."""
         self.token = token
@@ -173,6 +185,7 @@ class App:
         async with self._loading:
             try:
                 await asyncio.to_thread(change, name)
+                await asyncio.to_thread(self.after_change)
             except Refusal as refusal:
                 return {"status": refusal.status, "error": str(refusal)}
             except Exception:
@@ -246,6 +259,10 @@ def app(
     """
     check_installed()
     batching = Batching(max_batch=max_batch, max_delay=max_delay, max_queue=max_queue)
+    limits = limits or Limits()
+    batching.check()
+    limits.check(max_delay)
+    access.check_own_token(token)
     check_engine(engine)
     files = ModelFiles(
         labels=tuple(labels),
@@ -256,7 +273,7 @@ def app(
     )
     return App(
         Repository([os.fspath(model) for model in models], files.load, batching),
-        limits=limits or Limits(),
+        limits=limits,
         token=token,
         allow_load=allow_load,
         access_log=None if access_log is None else AccessLog(access_log),

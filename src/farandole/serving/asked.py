@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from farandole.serving.infer_request import InferRequest, read_infer_request
-from farandole.serving.model import Model, Rows
+from farandole.serving.model import VALUE, Model, Rows
 
 Array = np.ndarray[Any, Any]
 Wanted = list[tuple[str, bool]]
@@ -79,6 +79,7 @@ def asked_of(model: Model, request: InferRequest) -> Asked:
     else:
         wanted = [(model.spec(name).name, binary) for name, binary in request.outputs.items()]
     names = [name for name, _ in wanted]
+    model.check_answer(columns, names, VALUE)
     return Asked(columns, wanted, request.id, request.seconds, names)
 
 

@@ -12,14 +12,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from farandole.arguments import check_integer
 from farandole.data import RaggedArray
-from farandole.errors import InputError
 from farandole.inference import Prediction
 from farandole.serving.answers import Answers, lengths_of
+from farandole.serving.failure import reason
 from farandole.serving.metrics import ModelMetrics
 from farandole.serving.model import Model, Rows
 from farandole.serving.pace import Pace
-from farandole.serving.refusal import Refusal, malformed, overloaded
+from farandole.serving.refusal import overloaded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,11 @@ class Batching:
     the network was busy."""
     max_queue: int = 1024
     """So many rows may wait, before requests are turned away."""
+
+    def check(self) -> None:
+        """Raise if a number can't be meant."""
+        check_integer("max_batch", self.max_batch)
+        check_integer("max_queue", self.max_queue)
 
 
 class Waiter(Protocol):
@@ -183,8 +189,9 @@ def _worked_out(model: Model, batch: list[_Entry]) -> list[Answers | Exception]:
         return _shared(model, batch, found)
     except Exception as error:
         if len(batch) > 1:
-            return [one for entry in batch for one in _worked_out(model, [entry])]
-        return [reason(error)]
+            half = len(batch) // 2
+            return _worked_out(model, batch[:half]) + _worked_out(model, batch[half:])
+        return [reason(error, model.name)]
 
 
 def _shared(model: Model, batch: list[_Entry], found: Prediction) -> list[Answers | Exception]:
@@ -196,18 +203,6 @@ def _shared(model: Model, batch: list[_Entry], found: Prediction) -> list[Answer
         answers.append(Answers(values, start, start + entry.rows))
         start += entry.rows
     return answers
-
-
-def reason(error: Exception) -> Exception:
-    """What to say of a failure: what a network can't compute is the sender's to mend.
-
-    It was tried before anything was served, and what it raises now may name files and code.
-    """
-    if isinstance(error, Refusal | MemoryError):
-        return error
-    if isinstance(error, InputError):
-        return malformed(str(error))
-    return malformed(f"The network can't compute this input ({type(error).__name__}).")
 
 
 def joined(requests: Sequence[Sequence[Rows]]) -> list[Rows]:

@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from farandole.serving.answers import Answers
 from farandole.serving.asked import Asked, read_asked
-from farandole.serving.http_body import ClientGone, late_body, packed
+from farandole.serving.http_body import LARGE, ClientGone, late_body, packed
 from farandole.serving.model import Model
 from farandole.serving.protocol_routes import header_length, infer_reply, no_answer
 from farandole.serving.reply import Reply, Request
@@ -34,6 +34,8 @@ _PATH = re.compile(
 _UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"upgrade"))
 
 Route = tuple[str, str | None]
+Written = tuple[Reply, bytes, bytes | None]
+"""An answer, its body as its receiver would like it, and the name of that encoding."""
 
 
 def direct_route(url: bytes) -> Route | None:
@@ -91,7 +93,7 @@ class Exchange:
         self._timer: asyncio.TimerHandle | None = None
         self.parts: list[bytes] = []
         """Of the body."""
-        self.keep_alive = True
+        self.keep_alive = not protocol.is_last
         self.response_complete = False
         self.disconnected = False
 
@@ -134,19 +136,30 @@ class Exchange:
         return self.response_complete
 
     def set_result(self, found: Answers) -> None:
-        """Answer."""
+        """Answer; what is large is written in a thread, so that other requests don't wait."""
+        if len(found) > self._model.few_rows and found.size(self._asked.names) >= LARGE:
+            written = self._protocol.loop.run_in_executor(None, self._written, found)
+            written.add_done_callback(self._finish_later)
+        else:
+            self._finish(*self._written(found))
+
+    def _written(self, found: Answers) -> Written:
         try:
             reply = infer_reply(self._model, self._asked, found)
         except Exception as error:
-            self.set_exception(error)
-        else:
-            self._finish(reply)
+            reply = self._app.failure(error, self._identity)
+        return reply, *packed(reply.body, self._request.headers)
+
+    def _finish_later(self, written: asyncio.Future[Written]) -> None:
+        if not self.response_complete:  # its sender may have gone, or its time be over
+            self._finish(*written.result())
 
     def set_exception(self, error: Exception) -> None:
         """Answer that it can't be answered, and why."""
-        self._finish(self._app.failure(error, self._identity))
+        reply = self._app.failure(error, self._identity)
+        self._finish(reply, *packed(reply.body, self._request.headers))
 
-    def _finish(self, reply: Reply) -> None:
+    def _finish(self, reply: Reply, body: bytes, encoding: bytes | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self.response_complete = True
@@ -155,15 +168,12 @@ class Exchange:
             return
         if reply.headers.get("connection") == "close":
             self.keep_alive = False
-        self._protocol.respond(self._bytes(reply), close=not self.keep_alive)
-
-    def _bytes(self, reply: Reply) -> bytes:
-        body, encoding = packed(reply.body, self._request.headers)
         head = _head(
             reply.status, self._protocol.default_lines(), reply.content_type, len(body),
             tuple(reply.headers.items()), encoding, self.keep_alive,
         )  # fmt: skip
-        return b"".join((head, self._identity, b"\r\n\r\n", body))
+        answer = b"".join((head, self._identity, b"\r\n\r\n", body))
+        self._protocol.respond(answer, close=not self.keep_alive)
 
 
 @lru_cache(maxsize=256)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from farandole.serving import protocol_routes
 from farandole.serving.json_text import read_json
-from farandole.serving.refusal import Refusal, malformed
+from farandole.serving.refusal import Refusal
 from farandole.serving.reply import Request
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ async def _index(app: App, request: Request, asked: Any) -> Any:
 
 
 async def _change(action: str, app: App, request: Request, asked: Any) -> Any:
-    if action == "load" and asked.parameters:
-        raise malformed("Models are loaded as they are on disk: there are no parameters.")
+    protocol_routes.check_parameters(action, asked.parameters)
     await protocol_routes.change_model(app, request, asked.model_name, action)
     return {}
 

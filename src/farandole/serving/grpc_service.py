@@ -36,6 +36,7 @@ CODES = {
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
     408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
 """gRPC's words for a refusal; all others are INTERNAL."""
@@ -185,14 +186,14 @@ class GrpcService:
         batcher = self._app.repository.find(asked.model_name, asked.model_version or None)
         request.metrics = batcher.metrics
         model = batcher.model
-        size = asked.ByteSize()
+        size = model.unpacked(asked.ByteSize())
         given = await aside(size, lambda: asked_of(model, read_infer_message(asked)))
         specs = [model.spec(name) for name, _ in given.wanted]
         most = self._app.limits.timeout
         seconds = min(given.seconds or most, most)  # the sender's deadline is gRPC's to keep
         found = await _answers(batcher, given, seconds)
         outputs = [(spec.name, spec.datatype, found.tensor(spec.name)) for spec in specs]
-        size = sum(values.nbytes for _, _, values in outputs)
+        size = found.size(given.names)
         return await aside(size, infer_message, model.name, model.version, given.id, outputs)
 
     def _request(self, name: str, context: Any) -> Request:

@@ -46,16 +46,11 @@ async def read_body(receive: Receive, headers: Headers, limit: int, seconds: flo
     announced = headers.get(b"content-length")
     if announced is not None and announced.isdigit() and int(announced) > limit:
         raise _too_large(limit)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] != "http.request":
-        raise ClientGone
-    if message.get("more_body"):
-        try:
-            async with asyncio.timeout(seconds):
-                body = await _rest(receive, body, limit)
-        except TimeoutError:
-            raise late_body(seconds) from None
+    try:
+        async with asyncio.timeout(seconds):
+            body = await _whole(receive, limit)
+    except TimeoutError:
+        raise late_body(seconds) from None
     if len(body) > limit:
         raise _too_large(limit)
     encoding = headers.get(b"content-encoding")
@@ -64,8 +59,9 @@ async def read_body(receive: Receive, headers: Headers, limit: int, seconds: flo
     return await asyncio.to_thread(_unpacked, body, encoding.lower(), limit)  # few may become many
 
 
-async def _rest(receive: Receive, body: bytes, limit: int) -> bytes:
-    parts, size = [body], len(body)
+async def _whole(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
@@ -73,10 +69,10 @@ async def _rest(receive: Receive, body: bytes, limit: int) -> bytes:
         part = message.get("body", b"")
         parts.append(part)
         size += len(part)
-        if size > limit:
-            raise Refusal(413, _words(limit), {"connection": "close"})
         if not message.get("more_body"):
             return b"".join(parts)
+        if size > limit:
+            raise Refusal(413, _words(limit), {"connection": "close"})
 
 
 def _unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from farandole.serving.app import App
 
 MOST_HEADERS = 64 << 10
-"""Bytes of a request's first line and headers."""
+"""Bytes of a request's first line and headers, and of what follows the last chunk of a body."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -33,6 +34,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._open = False  # between the first byte of a request and its last
         self._in_headers = False
         self._seen = 0
+        self._most: float = math.inf  # bytes that may be seen now
+        self.is_last = False  # the request that comes in now, on its connection
         self._clock: asyncio.TimerHandle | None = None
         self._write_clock: asyncio.TimerHandle | None = None
         self._exchange: Exchange | None = None  # that isn't answered yet
@@ -54,20 +57,30 @@ class BoundedProtocol(HttpToolsProtocol):
         """Count bytes until the headers are complete; what doesn't come at once has a clock."""
         self._seen += len(data)
         super().data_received(data)
-        if self._in_headers and self._seen > MOST_HEADERS:
+        if self._seen > self._most:
             self._refuse(b"431 Request Header Fields Too Large", "The headers are too large.")
-        elif self._clock is None and (self._open or self._is_idle()):
+        elif self._clock is None and (self._open or (self._seen and self._is_idle())):
             self._start_clock()
 
     def on_message_begin(self) -> None:
         """A request begins; what ASGI says of it is made when it is known to go there."""
         self._open = self._in_headers = True
+        self._most = MOST_HEADERS
         self.url, self.headers = b"", []
         self.expect_100_continue = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; what follows a body is none, since headers were checked and used by then."""
+        if self._in_headers:
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Now comes the body."""
         self._in_headers = False
+        self._most = math.inf
         self._receiving = self._new_exchange()
         if self._receiving is not None:
             self._exchange = self._receiving
@@ -78,12 +91,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers.extend(headers)
         super().on_headers_complete()
+        if self.is_last:
+            self.cycle.keep_alive = False
 
     def _new_exchange(self) -> Exchange | None:
         """For a usual request to a model on a connection that waits for nothing else."""
         if self.direct is None or (route := direct_route(self.url)) is None:
             return None
         parser = self.parser
+        if route[0] in self.direct.repository.image_models:
+            return None
         if not self._is_idle() or self.expect_100_continue or self.flow.write_paused:
             return None
         if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
@@ -99,7 +116,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._receiving is not None:
             self._receiving.parts.append(body)
         else:
+            self._most = math.inf
             super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        """Some of the body comes next; after the last chunk, something that nobody counts."""
+        self._seen = 0
+        self._most = MOST_HEADERS
 
     def on_message_complete(self) -> None:
         """Everything is there."""
@@ -111,6 +134,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._receiving = None
         else:
             super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """End once all is answered that has begun, be it with the first byte of its headers."""
+        if self._in_headers:
+            self.is_last = True
+        else:
+            super().shutdown()
 
     def respond(self, answer: bytes, *, close: bool) -> None:
         """Send all of an exchange's answer."""
@@ -216,5 +246,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._receiving.too_slow(self.slow)
             return
         if self._open and not self._in_headers and not self._is_idle():
-            return  # whoever reads the body gives up by itself, and answers
+            self._start_clock()  # whoever reads the body gives up by itself; who doesn't is left
+            return
         self._refuse(b"408 Request Timeout", "The request came too slowly.")

@@ -90,7 +90,7 @@ def prometheus_text(workers: Iterable[tuple[int, list[dict[str, Any]]]]) -> str:
         _family(lines, metric, kind, help_)
         lines += [_line(metric, _labels(number, one), one[name]) for number, one in found]
     for name, metric, help_ in (
-        ("seconds", "request_seconds", "From the first byte read to the answer."),
+        ("seconds", "request_seconds", "From the end of a request's headers to its answer."),
         ("rows", "batch_rows", "Rows that went through the network at once."),
     ):
         _family(lines, metric, "histogram", help_)

@@ -23,6 +23,7 @@ from farandole.artifact import (
     read_regular,
 )
 from farandole.errors import ArtifactError, InputError, MissingPackage
+from farandole.serving.repository import is_network
 
 _LARGEST = 1 << 20
 """Bytes of an MLmodel file."""
@@ -41,7 +42,7 @@ def fetch(given: str, into: Path) -> str:
     named = _NAMED.fullmatch(given)
     name, uri = (named[1], named[2]) if named else ("", given)
     folder = Path(uri) if Path(uri).exists() else _download(uri, into)
-    if not is_mlflow_model(folder) and not _holds_network(folder):
+    if not is_mlflow_model(folder) and not is_network(folder):
         raise InputError(
             f"{uri!r} is no model of MLflow's: it holds neither an MLmodel nor a network.json."
         )
@@ -72,11 +73,7 @@ def _download(uri: str, into: Path) -> Path:
 
 def is_mlflow_model(path: Path) -> bool:
     """Whether this is a folder that MLflow wrote, around a network."""
-    return (path / "MLmodel").is_file() and not _holds_network(path)
-
-
-def _holds_network(path: Path) -> bool:
-    return any((path / inner / "network.json").is_file() for inner in ("", "network"))
+    return (path / "MLmodel").is_file() and not is_network(path)
 
 
 def read_mlflow_model(
@@ -114,7 +111,7 @@ def _read_network(folder: Path, flavors: dict[str, Any], allow_pickle: bool) -> 
     function = flavors.get("python_function")
     if isinstance(function, dict) and function.get("data") is not None:
         data = _inside(folder, function["data"])
-        if _holds_network(data):
+        if is_network(data):
             return load_network(data, allow_pickle=allow_pickle)
     if isinstance(flavors.get("onnx"), dict):
         return load_network(_inside(folder, flavors["onnx"].get("data")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from farandole.artifact import Signature
-from farandole.data import BadColumn, RaggedArray, pixels_of, to_ragged
+from farandole.data import BadColumn, RaggedArray, most_pixels, pixels_of, to_ragged
 from farandole.errors import InputError, suggestion
 from farandole.inference import Prediction, Predictor
 from farandole.serving.datatypes import BYTES, DATATYPES
+from farandole.serving.http_body import LARGE
 from farandole.serving.image_text import check_pixels
 from farandole.serving.infer_request import Tensor
-from farandole.serving.refusal import malformed
+from farandole.serving.refusal import Refusal, malformed
 from farandole.serving.tensor_specs import OutputSpec, TensorSpec, input_specs, output_specs
 
 Array = np.ndarray[Any, Any]
@@ -24,6 +25,10 @@ Rows = Array | RaggedArray
 
 MOST_ROWS = 1 << 20
 """Of one request: rows of no values take no bytes."""
+LARGEST_ANSWER = 256 << 20
+"""Bytes of the outputs of one request: few bytes may ask for many rows of many classes."""
+VALUE = 8
+"""Bytes of a value in an array."""
 
 
 class Model:
@@ -55,6 +60,8 @@ class Model:
         self.labels = tuple(labels)
         self.layouts: dict[bytes, Any] = {}
         """What beginnings of binary requests mean to it (see `asked`)."""
+        self.takes_images = self.signature.axes == (2,) and self.signature.dtypes == ("uint8",)
+        """Whether its only input is an image of any size: then encoded ones are taken as well."""
         self.inputs = input_specs(self.signature)
         self.outputs = {spec.name: spec for spec in output_specs(self.signature, self.labels)}
         if labels and "label" not in self.outputs:
@@ -64,11 +71,33 @@ class Model:
                 f"There are {len(labels)} labels for the {self.signature.num_classes} classes of "
                 f"model {name!r}."
             )
+        self.few_rows = self._few_rows()
+        """So many rows surely have a small answer."""
 
-    @property
-    def takes_images(self) -> bool:
-        """Whether its only input is an image of any size: then encoded ones are taken as well."""
-        return self.signature.axes == (2,) and self.signature.dtypes == ("uint8",)
+    def _few_rows(self) -> int:
+        specs = self.outputs.values()
+        if any(spec.varies for spec in specs):
+            return 0
+        return LARGE // (VALUE * sum(spec.width for spec in specs))
+
+    def unpacked(self, size: int) -> int:
+        """How many bytes a body of so many may stand for: a small file may hold a large image."""
+        return max(size, most_pixels()) if self.takes_images else size
+
+    def check_answer(self, columns: Sequence[Rows], names: Iterable[str], value: int) -> None:
+        """Raise if these outputs for these rows would be too large, with so many bytes a value."""
+        rows = len(columns[0])
+        positions = max(
+            (len(one.values) for one in columns if isinstance(one, RaggedArray)), default=rows
+        )
+        specs = [self.outputs[name] for name in names]
+        size = value * sum(spec.width * (positions if spec.varies else rows) for spec in specs)
+        if size > LARGEST_ANSWER:
+            raise Refusal(
+                413,
+                f"An answer can have {LARGEST_ANSWER:,} bytes, and this one would have {size:,}: "
+                "send fewer rows, or ask for fewer outputs.",
+            )
 
     @property
     def is_ragged(self) -> bool:

@@ -16,13 +16,21 @@ _ERRORS = {
     "404": "There is no such model, version or path.",
     "405": "Another method is possible here.",
     "408": "The body came too slowly.",
-    "413": "The body is too large.",
+    "413": "The body or the answer is too large.",
     "415": "The body's encoding isn't known.",
     "503": "Not ready, or too many requests wait: try again after Retry-After seconds.",
 }
 _NAME = {"type": "string", "minLength": 1}
 _TEXT = {"type": "string"}
 _OBJECT = {"type": "object"}
+_BINARY = {
+    "schema": {
+        "type": "string",
+        "format": "binary",
+        "description": "JSON, of as many bytes as Inference-Header-Content-Length says, and after "
+        "it the tensors that have a binary_data_size.",
+    }
+}
 _SHAPE = {"type": "array", "items": {"type": "integer"}}
 _DATATYPE = {"type": "string", "enum": [*DATATYPES, BYTES]}
 
@@ -71,7 +79,11 @@ _SCHEMAS: dict[str, Any] = {
         id=_TEXT,
         inputs=_list(_ref("RequestTensor"), 1),
         outputs=_list(_ref("RequestedOutput")),
-        parameters=_schema([], binary_data_output={"type": "boolean"}),
+        parameters=_schema(
+            [],
+            binary_data_output={"type": "boolean"},
+            timeout={"type": "integer", "minimum": 0, "description": "Microseconds."},
+        ),
     ),
     "ResponseTensor": _schema(
         ["name", "shape", "datatype"],
@@ -108,6 +120,8 @@ def _operation(
     parameters: tuple[str, ...] = (),
     body: str = "",
     kind: str = "application/json",
+    *,
+    binary: bool = False,
 ) -> dict[str, Any]:
     error = {"application/json": {"schema": _ref("Error")}}
     said: dict[str, Any] = {
@@ -122,7 +136,10 @@ def _operation(
             {"name": name, "in": "path", "required": True, "schema": _NAME} for name in parameters
         ]
     if body:
-        content = {"application/json": {"schema": _ref(body)}}
+        content: dict[str, Any] = {"application/json": {"schema": _ref(body)}}
+        if binary:
+            content["application/octet-stream"] = _BINARY
+            said["responses"]["200"]["content"]["application/octet-stream"] = _BINARY
         said["requestBody"] = {"required": True, "content": content}
     return said
 
@@ -142,7 +159,11 @@ def _paths() -> dict[str, Any]:
         },
         "/metrics": {"get": _operation("What was counted.", _TEXT, kind="text/plain")},
         "/v2/repository/index": {
-            "post": _operation("All models, loaded or not.", _list(_ref("IndexEntry")))
+            "post": _operation(
+                "All models, loaded or not.",
+                _list(_ref("IndexEntry")),
+                "400 401 403 408 413 415",
+            )
         },
     }
     for action in ("load", "unload"):
@@ -158,7 +179,7 @@ def _paths() -> dict[str, Any]:
         ("/v2/models/{model}", ("model",)),
         ("/v2/models/{model}/versions/{version}", ("model", "version")),
     ):
-        known = "401 403 404"
+        known = "401 403 404 503"
         paths[path] = {
             "get": _operation("What it takes and gives.", _ref("ModelMetadata"), known, names)
         }
@@ -172,6 +193,7 @@ def _paths() -> dict[str, Any]:
                 "400 401 403 404 408 413 415 503",
                 names,
                 "InferenceRequest",
+                binary=True,
             )
         }
     return paths

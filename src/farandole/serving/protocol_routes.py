@@ -12,7 +12,7 @@ from farandole.serving.asked import Asked, read_asked
 from farandole.serving.batching import Batcher
 from farandole.serving.http_body import ClientGone, aside, read_body
 from farandole.serving.infer_response import write_infer_response
-from farandole.serving.json_text import write_json
+from farandole.serving.json_text import read_json, write_json
 from farandole.serving.metrics import CONTENT_TYPE, prometheus_text
 from farandole.serving.model import Model, Rows
 from farandole.serving.refusal import Refusal, malformed, overloaded
@@ -30,11 +30,11 @@ async def infer(app: App, request: Request, name: str, version: str | None) -> R
     request.metrics = batcher.metrics
     body = await read_body(request.receive, request.headers, app.limits.max_body, app.limits.slow)
     model = batcher.model
-    asked = await aside(len(body), read_asked, model, body, header_length(request))
+    size = model.unpacked(len(body))
+    asked = await aside(size, read_asked, model, body, header_length(request))
     seconds = min(asked.seconds or app.limits.timeout, app.limits.timeout)
     found = await answers(batcher, request, asked.columns, asked.names, seconds)
-    size = sum(found.tensor(name).nbytes for name in asked.names)
-    return await aside(size, infer_reply, model, asked, found)
+    return await aside(found.size(asked.names), infer_reply, model, asked, found)
 
 
 def infer_reply(model: Model, asked: Asked, found: Answers) -> Reply:
@@ -119,14 +119,15 @@ async def model_ready(app: App, request: Request, name: str, version: str | None
 
 
 async def repository_index(app: App, request: Request) -> Reply:
-    """All models, loaded or not."""
+    """All models, loaded or not; {"ready": true}: only those that are."""
+    only_ready = (await _said(app, request)).get("ready") is True
     served = app.repository.served
     found: list[dict[str, Any]] = [
         {"name": name, "version": version, "state": "READY", "reason": ""}
         for name, versions in served.items()
         for version in sorted(versions, key=int)
     ]
-    if app.allow_load:
+    if app.allow_load and not only_ready:
         others = await asyncio.to_thread(app.repository.available)
         found += [
             {"name": name, "version": "", "state": "UNAVAILABLE", "reason": "not loaded"}
@@ -140,11 +141,26 @@ async def change_model(app: App, request: Request, name: str, action: str) -> Re
     """Load or unload a model, in all workers."""
     if not app.allow_load:
         raise Refusal(403, "Models can't be loaded here: the server runs without --allow-load.")
-    await read_body(request.receive, request.headers, app.limits.max_body, app.limits.slow)
+    check_parameters(action, (await _said(app, request)).get("parameters"))
     for found in await app.everywhere(action, name):
         if found["status"] != 200:
             raise Refusal(found["status"], found["error"])
     return Reply(200, b"{}")
+
+
+def check_parameters(action: str, given: Any) -> None:
+    """Raise if a model is to be loaded otherwise than it is."""
+    if action == "load" and given:
+        raise malformed("Models are loaded as they are on disk: there are no parameters.")
+
+
+async def _said(app: App, request: Request) -> dict[str, Any]:
+    """The object in a body; there may be none."""
+    body = await read_body(request.receive, request.headers, app.limits.max_body, app.limits.slow)
+    said = await aside(len(body), read_json, body) if body else {}
+    if type(said) is not dict:
+        raise malformed("The body must be an object, or nothing.")
+    return said
 
 
 async def metrics(app: App, request: Request) -> Reply:

@@ -14,7 +14,7 @@ from farandole.serving.batching import Batcher, Batching
 from farandole.serving.metrics import ModelMetrics
 from farandole.serving.model import Model
 from farandole.serving.pace import pace_of
-from farandole.serving.refusal import Refusal
+from farandole.serving.refusal import Refusal, overloaded
 from farandole.serving.warm_up import warm_up
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
@@ -39,6 +39,9 @@ class Repository:
         self._named: dict[str, Path] = {}
         self._folders: list[Path] = []
         self._served: dict[str, Versions] = {}
+        self._is_loaded = False
+        self.image_models: frozenset[str] = frozenset()
+        """Those that are served and take encoded images: small bodies may be much work."""
         self._metrics: dict[tuple[str, str], ModelMetrics] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(4, "farandole-model")
@@ -84,6 +87,7 @@ class Repository:
         for name in names:
             if name not in unloaded:
                 self.load(name)
+        self._is_loaded = True
 
     def load(self, name: str) -> None:
         """Load a model, or load it again: requests go to the old one until the new one is warm."""
@@ -96,7 +100,15 @@ class Repository:
             version: self._ready(name, version, found[version]) for version in highest_first
         }
         with self._lock:
-            self._served = {**self._served, name: versions}
+            self._serve({**self._served, name: versions})
+
+    def _serve(self, served: dict[str, Versions]) -> None:
+        self._served = served
+        self.image_models = frozenset(
+            name
+            for name, versions in served.items()
+            if any(one.model.takes_images for one in versions.values())
+        )
 
     def _ready(self, name: str, version: str, path: Path) -> Batcher:
         model = self._load(name, version, path)
@@ -111,18 +123,24 @@ class Repository:
         with self._lock:
             if name not in self._served:
                 raise self._unknown(name, list(self._served))
-            self._served = {key: one for key, one in self._served.items() if key != name}
+            self._serve({key: one for key, one in self._served.items() if key != name})
 
     def find(self, name: str, version: str | None = None) -> Batcher:
         """What answers for a model; without a version, the highest."""
         versions = self._served.get(name)
         if versions is None:
+            self.check_loaded()
             raise self._unknown(name, list(self._served))
         found = versions.get(version) if version else next(iter(versions.values()))
         if found is None:
             there = ", ".join(sorted(versions, key=int))
             raise Refusal(404, f"Model {name!r} has no version {version!r}. It has {there}.")
         return found
+
+    def check_loaded(self) -> None:
+        """Raise before all models were loaded once."""
+        if not self._is_loaded:
+            raise overloaded("The models aren't loaded yet.")
 
     @property
     def served(self) -> dict[str, Versions]:
@@ -156,4 +174,6 @@ def versions_in(path: Path) -> dict[str, Path]:
 
 def is_network(path: Path) -> bool:
     """Whether this is the folder of a saved network, or of a model that holds one."""
-    return any((path / inner / "network.json").is_file() for inner in ("", "network"))
+    inner = path / "network"
+    links = inner.is_symlink()  # it may lead out of a folder of models
+    return (path / "network.json").is_file() or ((inner / "network.json").is_file() and not links)

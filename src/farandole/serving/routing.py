@@ -34,9 +34,19 @@ OF_MODEL: dict[str, tuple[str, Any]] = {
 }
 
 
-@lru_cache(maxsize=1024)
+LONGEST = 300
+"""Characters of a path that is kept: a thousand long ones would take megabytes."""
+
+
 def find_route(method: str, path: str) -> Handler:
-    """The function for a request; 404 or 405 if there is none.
+    """The function for a request; 404 or 405 if there is none."""
+    if len(path) > LONGEST:
+        return _find_route(method, path)
+    return _known_route(method, path)
+
+
+def _find_route(method: str, path: str) -> Handler:
+    """The same.
 
     Names of models are looked up in a dict of those that are loaded: nothing here becomes a path.
     """
@@ -50,6 +60,9 @@ def find_route(method: str, path: str) -> Handler:
     _check_method(method, allowed)
     found: Handler = handler
     return found
+
+
+_known_route = lru_cache(maxsize=1024)(_find_route)
 
 
 def _of_model(method: str, parts: list[str]) -> Handler:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from farandole.serving.app import App
 
 _FIELDS = ("rows", "model", "version")
+_OBJECT = 64
+"""Bytes of a value that has a name."""
 
 
 async def predict(app: App, request: Request) -> Reply:
@@ -38,11 +40,12 @@ async def predict(app: App, request: Request) -> Reply:
             raise malformed(f"There is no field {name!r}. {suggestion(name, _FIELDS)}")
     batcher = _batcher(app, said)
     request.metrics = batcher.metrics
-    columns = await aside(len(body), columns_of_rows, batcher.model, said.get("rows"))
-    names = [name for name in batcher.model.outputs if not name.endswith("raw")]
-    found = await answers(batcher, request, columns, names, app.limits.timeout)
     model = batcher.model
-    return await aside(len(body), _reply, model, found, names)
+    columns = await aside(model.unpacked(len(body)), columns_of_rows, model, said.get("rows"))
+    names = [name for name in model.outputs if not name.endswith("raw")]
+    model.check_answer(columns, names, _OBJECT)
+    found = await answers(batcher, request, columns, names, app.limits.timeout)
+    return await aside(max(len(body), found.size(names)), _reply, model, found, names)
 
 
 def _reply(model: Model, found: Answers, names: list[str]) -> Reply:
@@ -60,6 +63,7 @@ def _batcher(app: App, said: dict[str, Any]) -> Batcher:
     served = list(app.repository.served)
     if name is None and len(served) != 1:
         if not served:
+            app.repository.check_loaded()
             raise Refusal(404, "No model is loaded.")
         raise malformed(f"Say which model is asked. There are {', '.join(served)}.")
     return app.repository.find(served[0] if name is None else name, version)

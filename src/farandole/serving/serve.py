@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -18,9 +17,11 @@ import torch
 
 from farandole.arguments import check_integer, check_seconds
 from farandole.errors import InputError
-from farandole.serving.access import LOOPBACK
+from farandole.serving.access import LOOPBACK, check_own_token
 from farandole.serving.app import App, Limits, app
+from farandole.serving.batching import Batching
 from farandole.serving.engines import AUTO, check_engine
+from farandole.serving.garbage import spare_collections
 from farandole.serving.grpc_server import add_grpc, check_grpc_installed
 from farandole.serving.mlflow_model import fetch
 from farandole.serving.model_files import read_signature
@@ -62,16 +63,15 @@ class Serving:
 
     def check(self) -> None:
         """Raise if an option can't be meant."""
-        for name in ("workers", "max_batch", "max_queue", "max_body"):
-            check_integer(name, getattr(self, name))
+        check_integer("workers", self.workers)
+        self._batching.check()
+        self._limits.check(self.max_delay)
+        check_own_token(self.token)
         check_integer("port", self.port, least=0, most=65535)
         if self.grpc_port is not None:
             check_integer("grpc_port", self.grpc_port, least=0, most=65535)
             check_grpc_installed()
-        for name in ("timeout", "slow", "drain"):
-            check_seconds(name, getattr(self, name))
-        if not 0 <= self.max_delay < self.timeout:
-            raise InputError("max_delay must be shorter than timeout, and not negative.")
+        check_seconds("drain", self.drain)
         if self.tls_key and not self.tls_cert:
             raise InputError("tls_key is for a tls_cert.")
         check_engine(self.engine)
@@ -100,6 +100,16 @@ class Serving:
             return None
         return (*LOOPBACK, self.host, *self.allowed_hosts)
 
+    @property
+    def _limits(self) -> Limits:
+        return Limits(max_body=self.max_body, timeout=self.timeout, slow=self.slow)
+
+    @property
+    def _batching(self) -> Batching:
+        return Batching(
+            max_batch=self.max_batch, max_delay=self.max_delay, max_queue=self.max_queue
+        )
+
     def app(self) -> App:
         """The application, its models not loaded yet."""
         found = app(
@@ -109,7 +119,7 @@ class Serving:
             max_batch=self.max_batch,
             max_delay=self.max_delay,
             max_queue=self.max_queue,
-            limits=Limits(max_body=self.max_body, timeout=self.timeout, slow=self.slow),
+            limits=self._limits,
             allow_load=self.allow_load,
             allow_pickle=self.allow_pickle,
             access_log=self.access_log,
@@ -166,6 +176,7 @@ def _serve(serving: Serving, say: Callable[[str], None]) -> None:
         supervise(serving, say)
         return
     served = serving.app()
+    served.after_change = spare_collections
     tls = serving.tls
     if tls is not None:
         tls.context()
@@ -212,15 +223,6 @@ def told(serving: Serving, address: str, grpc: str | None, models: list[str]) ->
     warning = ", to everybody who can reach it: there is no token" if serving.is_open else ""
     also = "" if grpc is None else f", gRPC at {grpc}"
     return f"Serving {', '.join(models)} at {address}{also}{warning}"
-
-
-def spare_collections() -> None:
-    """Let the garbage collector pass over all that is loaded by now.
-
-    A walk over the objects of torch and the models takes longer than an answer may.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def log_to_stderr() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import socket
 import ssl
+import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import InputError, MissingPackage
@@ -67,6 +70,8 @@ def make_server(app: App, tls: Tls | None, drain: float) -> Any:
     except ImportError as error:
         raise MissingPackage(error.name or "uvicorn", "serve") from error
     del httptools, uvloop
+    from uvicorn.config import STARTUP_FAILURE
+
     from farandole.serving.http_protocol import BoundedProtocol
 
     protocol = type("Protocol", (BoundedProtocol,), {"slow": app.limits.slow, "direct": app})
@@ -88,6 +93,27 @@ def make_server(app: App, tls: Tls | None, drain: float) -> Any:
 
     class Server(uvicorn.Server):
         """Ends together with the server for gRPC: both have the same seconds."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            """uvicorn's own leaves a TLS handshake the 60 seconds that asyncio has for it."""
+            await self.lifespan.startup()
+            if self.lifespan.should_exit:
+                sys.exit(STARTUP_FAILURE)
+            make = partial(
+                protocol,
+                config=config,
+                server_state=self.server_state,
+                app_state=self.lifespan.state,
+            )
+            patience = None if config.ssl is None else app.limits.slow
+            loop = asyncio.get_running_loop()
+            self.servers = [
+                await loop.create_server(
+                    make, sock=one, ssl=config.ssl, backlog=BACKLOG, ssl_handshake_timeout=patience
+                )
+                for one in sockets or []
+            ]
+            self.started = True
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             if app.grpc is not None:

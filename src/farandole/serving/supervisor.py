@@ -22,6 +22,11 @@ from farandole.serving.server import address_of, listen
 log = logging.getLogger("farandole.serving")
 PAUSE = 1.0
 """Seconds before a worker that died soon after its start is replaced."""
+METRICS = 3.0
+"""Seconds that workers have to say what they counted; whoever doesn't is left out."""
+LOADING = 600.0
+"""Seconds that they have to load a model."""
+_SILENT = {"status": 503, "error": "A worker hasn't answered: try again, or look at its log."}
 
 
 def supervise(serving: Serving, say: Callable[[str], None]) -> None:
@@ -77,6 +82,7 @@ class Supervisor:
             loop.add_signal_handler(number, self._stopping.set)
         keepers = [asyncio.create_task(self._keep(n)) for n in range(self._serving.workers)]
         await self._stopping.wait()
+        self._listener.close()  # or new connections would wait in vain until all workers have gone
         await asyncio.gather(*keepers)
         if self._failure:
             raise InputError(self._failure)
@@ -124,8 +130,10 @@ class Supervisor:
         theirs.close()
         channel = await Channel.of(ours)
         member = _Member(number, process, channel)
-        self._starting.add(member)
-        channel.send(kind="start", serving=self._serving.to_json(), unloaded=sorted(self._unloaded))
+        async with self._changes:  # it either knows of a change, or hears of it later
+            self._starting.add(member)
+            unloaded = sorted(self._unloaded)
+            channel.send(kind="start", serving=self._serving.to_json(), unloaded=unloaded)
         return member
 
     async def _end(self, member: _Member, gone: asyncio.Task[int]) -> None:
@@ -156,8 +164,8 @@ class Supervisor:
 
     def _failed(self, number: int, error: str) -> None:
         """Before the first requests, that is the end; later, it is tried again."""
-        if not self._told:
-            self._failure = self._failure or error
+        if not self._told and not self._stopping.is_set():
+            self._failure = error
             self._stopping.set()
         log.error("worker %d can't start: %s", number, error)
 
@@ -167,7 +175,9 @@ class Supervisor:
         self._members[member.number] = member
         for action, name in member.missed:
             self._ask(member, action, name)
-        if len(self._members) == self._serving.workers and not self._told:
+        if self._told or self._stopping.is_set():
+            return
+        if len(self._members) == self._serving.workers:
             self._told = True
             own = self._serving
             grpc = None if own.grpc_port is None else joined(own.host, own.grpc_port)
@@ -177,21 +187,28 @@ class Supervisor:
         """Have all workers do something, and give their answers to the one that asked."""
         action, name = message["action"], message["name"]
         if action == "metrics":
-            answers = await self._all(action, name)
+            answers, _ = await self._all(action, name, METRICS)
         else:
             async with self._changes:
                 for member in self._starting:
                     member.missed.append((action, name))
-                answers = await self._all(action, name)
+                answers, silent = await self._all(action, name, LOADING)
                 if all(one["status"] == 200 for one in answers):
                     change = self._unloaded.discard if action == "load" else self._unloaded.add
                     change(name)
+                answers += [_SILENT] * silent  # they do it later
         asking.channel.send(kind="answers", call=message["call"], answers=answers)
 
-    async def _all(self, action: str, name: str) -> list[dict[str, Any]]:
+    async def _all(
+        self, action: str, name: str, seconds: float
+    ) -> tuple[list[dict[str, Any]], int]:
+        """The answers of those that answer in time, and how many don't; who dies isn't asked."""
         futures = [self._ask(member, action, name) for member in list(self._members.values())]
-        found = await asyncio.gather(*futures, return_exceptions=True)
-        return [one for one in found if isinstance(one, dict)]  # not of those that died
+        if not futures:
+            return [], 0
+        done, waiting = await asyncio.wait(futures, timeout=seconds)
+        found = [one.result() for one in futures if one in done and not one.cancelled()]
+        return found, len(waiting)
 
     def _ask(self, member: _Member, action: str, name: str) -> asyncio.Future[dict[str, Any]]:
         """Have one worker do something."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -34,6 +35,16 @@ class OutputSpec(TensorSpec):
     """One of a model's outputs, and how it is taken from a prediction."""
 
     take: Callable[[Prediction], Any]
+
+    @property
+    def width(self) -> int:
+        """Values of a row; of one of its positions, if rows differ in how many they have."""
+        return math.prod(size for size in self.shape if size != -1)
+
+    @property
+    def varies(self) -> bool:
+        """Whether rows differ in size."""
+        return -1 in self.shape[1:]
 
 
 def input_specs(signature: Signature) -> list[TensorSpec]:

@@ -15,7 +15,8 @@ from typing import Any
 
 from farandole.serving.app import App
 from farandole.serving.control import Channel
-from farandole.serving.serve import Serving, limit_threads, log_to_stderr, spare_collections
+from farandole.serving.garbage import spare_collections
+from farandole.serving.serve import Serving, limit_threads, log_to_stderr
 from farandole.serving.server import make_server
 
 
@@ -38,6 +39,7 @@ class Worker:
         limit_threads(serving.workers)
         app = serving.app()
         app.everywhere = self._everywhere
+        app.after_change = spare_collections
         server = make_server(app, serving.tls, serving.drain)
         try:
             await asyncio.to_thread(app.repository.load_all, first["unloaded"])
