@@ -58,7 +58,7 @@ class DriverCallbacks:
             adapted, add_history=False, add_progbar=False, model=model, epochs=epochs, verbose=0
         )
         self._has_begun = False
-        self._reported = 0
+        self._decided: dict[int, tuple[bool, float]] = {}
         self._epochs = epochs
         self.need_weights = any(_needs_weights(one) for one in callbacks)
         if self.need_weights and not model.optimizer.built:
@@ -74,6 +74,13 @@ class DriverCallbacks:
         """Before the first epoch, and after each: whether to stop, and the learning rate."""
         if weights is not None:
             self._network.load_state_dict(weights)
+        if finished not in self._decided:  # a restart comes through epochs again
+            self._decided[finished] = self._decide(finished, row, learning_rate)
+        return self._decided[finished]
+
+    def _decide(
+        self, finished: int, row: Mapping[str, float] | None, learning_rate: float
+    ) -> tuple[bool, float]:
         settable = hasattr(self._model.optimizer._learning_rate, "assign")
         before = float(self._model.optimizer.learning_rate)
         if settable:
@@ -82,8 +89,7 @@ class DriverCallbacks:
         if not self._has_begun:
             self._has_begun = True
             self._list.on_train_begin()
-        if row is not None and finished > self._reported:  # a restart comes through epochs again
-            self._reported = finished
+        if row is not None:
             self._list.on_epoch_end(finished - 1, keras_logs(row))
         if not self._model.stop_training and finished < self._epochs:
             self._list.on_epoch_begin(finished)
