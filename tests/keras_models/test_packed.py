@@ -1,4 +1,4 @@
-"""What goes to workers is what was given; what would lose its arguments is refused on the driver."""
+"""What goes to workers is what was given; else the driver refuses it."""
 
 from __future__ import annotations
 

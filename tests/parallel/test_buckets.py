@@ -210,3 +210,17 @@ def test_collectives_of_a_norm_are_not_mixed_with_those_of_buckets() -> None:
     sync.zero_grad()
     sync.reduce_gradients(Totals(1.0, 1.0))
     assert len(summation.started) == 1
+
+
+def test_nor_are_those_of_a_norm_of_keras() -> None:
+    keras = require_torch_backend()
+    layers = [keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dense(4)]
+    network = KerasNetwork(keras.Sequential([keras.Input((4,)), *layers]))
+    apart, _ = _attached(network, most=16)
+    apart.zero_grad()
+    assert len(apart._buckets._buckets) > 1  # type: ignore[union-attr]
+    network.synchronize_batch_norm(lambda sums: sums)
+    sync, summation = _attached(network, most=16)
+    sync.zero_grad()
+    sync.reduce_gradients(Totals(1.0, 1.0))
+    assert len(summation.started) == 1

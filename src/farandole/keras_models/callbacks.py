@@ -26,7 +26,14 @@ _HOOKS = tuple(f"on_{of}_{when}" for of in _OF for when in ("begin", "end"))
 """What the driver never hears of."""
 _NO_WEIGHTS = ("CSVLogger", "ReduceLROnPlateau", "LearningRateScheduler", "RemoteMonitor")
 """Callbacks that don't look at the model's weights."""
-_UNSUPPORTED = {"histogram_freq": 0, "write_images": False, "embeddings_freq": 0}
+_RATE_SETTERS = ("ReduceLROnPlateau", "LearningRateScheduler")
+"""Callbacks that set the learning rate, which a schedule of the optimizer doesn't allow."""
+_UNSUPPORTED = {
+    "histogram_freq": 0,
+    "write_images": False,
+    "embeddings_freq": 0,
+    "write_steps_per_second": False,
+}
 """What of TensorBoard's options has to stay as it is."""
 
 
@@ -119,8 +126,12 @@ def keras_logs(row: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def check_callback(callback: Any) -> None:
+def check_callback(callback: Any, *, is_scheduled: bool = False) -> None:
     """Raise for what isn't a Keras callback, or can't work between epochs on the driver.
+
+    Args:
+        callback: what was given.
+        is_scheduled: whether the optimizer has a schedule, so that nobody else sets its rate.
 
     >>> keras = require_torch_backend()
     >>> check_callback(keras.callbacks.EarlyStopping(patience=2))
@@ -137,16 +148,15 @@ shows it.
     for known, instead in _INSTEAD.items():
         if _is(callback, known):
             raise InputError(f"The callback {name} can't run on the driver: {instead}.")
-    frequency = {"ModelCheckpoint": "save_freq", "TensorBoard": "update_freq"}
-    for kind, option in frequency.items():
-        if _is(callback, kind):
-            if getattr(callback, option) != "epoch":
-                raise InputError(
-                    f"{kind}({option}={getattr(callback, option)!r}) can't run on the driver, "
-                    f'which hears of epochs only. Use {option}="epoch".'
-                )
-            _check_tensorboard(callback)
-            return
+    if is_scheduled and any(_is(callback, one) for one in _RATE_SETTERS):
+        raise InputError(
+            f"The callback {name} sets the learning rate, and the optimizer has a schedule that "
+            "does. Leave one of them out."
+        )
+    _check_frequency(callback)
+    if _is(callback, "TensorBoard"):
+        _check_tensorboard(callback)
+        return
     for hook in _HOOKS:
         if _overrides(callback, hook):
             raise InputError(
@@ -155,7 +165,22 @@ shows it.
             )
 
 
+def _check_frequency(callback: Any) -> None:
+    for kind, option in {"ModelCheckpoint": "save_freq", "TensorBoard": "update_freq"}.items():
+        if _is(callback, kind) and getattr(callback, option) != "epoch":
+            raise InputError(
+                f"{kind}({option}={getattr(callback, option)!r}) can't run on the driver, "
+                f'which hears of epochs only. Use {option}="epoch".'
+            )
+
+
 def _check_tensorboard(callback: Any) -> None:
+    if not type(callback).__module__.startswith("keras."):
+        raise InputError(
+            f"The callback {type(callback).__name__} is made of TensorBoard, in whose place a "
+            "writer of curves runs here: what it adds would never be called. Derive it from "
+            "keras.callbacks.Callback, and give TensorBoard besides."
+        )
     for option, value in _UNSUPPORTED.items():
         if getattr(callback, option, value) != value:
             raise InputError(
@@ -165,9 +190,11 @@ def _check_tensorboard(callback: Any) -> None:
 
 
 def _overrides(callback: Any, hook: str) -> bool:
+    """Whether a hook does something; those of a ModelCheckpoint save every so many batches."""
     keras = require_torch_backend()
+    base = "ModelCheckpoint" if _is(callback, "ModelCheckpoint") else "Callback"
     own = getattr(callback, hook, None)
-    theirs = getattr(keras.callbacks.Callback, hook, None)
+    theirs = getattr(getattr(keras.callbacks, base), hook, None)
     return own is not None and getattr(own, "__func__", own) is not theirs
 
 
