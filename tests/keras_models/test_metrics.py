@@ -9,7 +9,7 @@ from tests.keras_models.cases import CASES, keras
 from farandole.keras_models import training_options
 
 
-def MyMetric(labels: Any, outputs: Any) -> Any:  # noqa: N802
+def MyMetric(labels: Any, outputs: Any) -> Any:
     return keras.ops.mean(outputs, axis=-1)
 
 

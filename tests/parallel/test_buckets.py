@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from farandole.keras_models import KerasNetwork, require_torch_backend
 from farandole.parallel.base import Totals
 from farandole.parallel.buckets import gradients_per_bucket
 from farandole.parallel.flat_gradients import FlatGradients

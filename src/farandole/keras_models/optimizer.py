@@ -21,8 +21,8 @@ _SHARED = "shared"
 
 
 _BEGINS_ANEW = (
-    "The optimizer has made steps already. Its momentum and the like stay behind, as does its place "
-    "in a schedule: training begins with a fresh one of the same settings."
+    "The optimizer has made steps already. Its momentum and the like stay behind, as does its "
+    "place in a schedule: training begins with a fresh one of the same settings."
 )
 
 
@@ -221,7 +221,7 @@ def _with_options(optimizer: Any, options: Mapping[str, Any]) -> Any:
 
 def _refuse_wrappers(optimizer: Any) -> None:
     keras = require_torch_backend()
-    several = getattr(keras.optimizers, "MultiOptimizer", None)  # Keras 3.14 and later
+    several = getattr(keras.optimizers, "MultiOptimizer", None)  # older ones have none
     if several is not None and isinstance(optimizer, several):
         raise InputError(
             "MultiOptimizer has no learning rate of its own, which a training here changes and "
