@@ -89,7 +89,8 @@ class KerasLoss:
                 f'follow. Use reduction="{_PER_ROWS[0]}".'
             )
         counts = mask.to(values.dtype)
-        return values * counts * (counts.numel() / counts.sum().clamp(min=1))
+        counted: torch.Tensor = values * counts * (counts.numel() / counts.sum().clamp(min=1))
+        return counted
 
     @property
     def _function(self) -> Any:

@@ -68,12 +68,12 @@ def _check_config(packed: Packed, value: Any, what: str) -> None:
 
 def _own_arguments(kind: type) -> list[str]:
     """What a constructor takes besides what the class of Keras's behind it takes."""
-    bases = kind.__mro__
+    bases: tuple[Any, ...] = kind.__mro__
     from_config = next(one for one in bases if "from_config" in vars(one))
     if not _is_kerass(from_config):  # it may call arguments what it likes
         return []
     theirs = inspect.signature(next(one for one in bases if _is_kerass(one)).__init__).parameters
-    own = inspect.signature(kind.__init__).parameters.values()
+    own = inspect.signature(bases[0].__init__).parameters.values()
     any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [one.name for one in own if one.name not in theirs and one.kind not in any_number]
 
