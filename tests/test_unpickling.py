@@ -30,6 +30,7 @@ PLACES = {
     "engines/failure.py: _unpickled": "an exception that came over the driver link",
     "engines/fork_server.py: serve_forks": "imports what the parent process names",
     "keras_models/config_check.py: _is_operation": "imports one of a fixed list of modules",
+    "engines/ray_cluster.py: import_ray": "Ray, or one of its parts that our own code names",
     "engines/local_worker.py: _receive_spec": "from the parent process, through a pipe",
     "engines/pickled.py: Pickled.from_bytes": "from a worker, by Spark",
     "engines/pickled.py: Pickled.load": "between driver and worker: Spark, a pipe, or the link",

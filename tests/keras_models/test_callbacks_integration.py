@@ -123,7 +123,18 @@ class Batchwise(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None: ...
 
 
+class Board(keras.callbacks.TensorBoard):  # type: ignore[misc]
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None: ...
+
+
+class Saver(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    def on_test_end(self, logs: Any = None) -> None: ...
+
+
 REFUSED = [
+    (lambda: Board("x"), "Board is made of TensorBoard"),
+    (lambda: Saver("x.keras"), "Saver has on_test_end"),
+    (lambda: keras.callbacks.TensorBoard("x", write_steps_per_second=True), "write_steps_per_sec"),
     (Batchwise, "Batchwise has on_train_batch_end"),
     (keras.callbacks.TerminateOnNaN, "stop_on_nan"),
     (keras.callbacks.ProgbarLogger, "progress=True"),
@@ -139,6 +150,13 @@ REFUSED = [
 def test_what_cant_work_is_refused_by_name(make: Any, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         trained([make()])
+
+
+def test_a_schedule_leaves_the_rate_to_no_callback() -> None:
+    decaying = keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9))
+    for one in (deciding()[0], keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)):
+        with pytest.raises(InputError, match="the optimizer has a schedule"):
+            trained([one], optimizer=decaying)
 
 
 def test_callbacks_are_for_keras_models() -> None:

@@ -145,6 +145,49 @@ def test_several_answers_of_yes_or_no_are_given_as_logits() -> None:
         train(model, table, task="multilabel", progress=False)
 
 
+def test_a_constraint_needs_an_optimizer_of_keras() -> None:
+    bounded = keras.layers.Dense(1, kernel_constraint="non_neg")
+    model = keras.Sequential([keras.Input((4,)), bounded])
+    model.compile("sgd", "mse")
+    refused("has a constraint", model=model, optimizer=torch.optim.AdamW)
+    refused("has a constraint", model=model, optimizer="lbfgs")
+    bounded.trainable = False
+    assert training_options(model, {"optimizer": "lbfgs"})["optimizer"] == "lbfgs"
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: keras.layers.Dropout(0.5),
+        lambda: keras.layers.BatchNormalization(),
+        lambda: keras.layers.GaussianNoise(1.0),
+    ],
+)
+def test_solvers_need_a_function_of_the_weights_alone(layer: Any) -> None:
+    layers = [layer(), keras.layers.Dense(3, "softmax")]
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    refused("other results in every batch", model=model, optimizer="lbfgs", epochs=1)
+
+
+def test_solvers_take_recurrent_layers_without_dropout() -> None:
+    case = CASES["lstm"]
+    train(case.make(), case.table(), optimizer="lbfgs", epochs=1, progress=False)
+    dropping = [keras.layers.LSTM(2, dropout=0.5), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((5, 3)), *dropping])
+    with pytest.raises(InputError, match="other results in every batch"):
+        train(model, case.table(), loss="mse", optimizer="lbfgs", progress=False)
+
+
+def test_an_optimizer_that_has_made_steps_begins_anew() -> None:
+    case = CASES["dense"]
+    model = case.make()
+    (x,), (y,) = case.features.values(), case.labels.values()
+    model.fit(x, y, epochs=1, verbose=0)
+    with pytest.warns(UserWarning, match="has made steps already"):
+        training_options(model, {})
+
+
 def test_float16_would_need_a_scaled_loss() -> None:
     inputs = keras.Input((1,))
     policy = keras.dtype_policies.DTypePolicy("mixed_float16")

@@ -147,6 +147,18 @@ def test_a_function_may_make_a_keras_model() -> None:
     assert result.history.learning_rate.tolist() == [0.1]
 
 
+def test_seeded_dropout_draws_other_numbers_on_each_worker() -> None:
+    """One row a worker, one step: a weight has moved by how many of both have kept its input."""
+    layers = [keras.layers.Dropout(0.5, seed=1), keras.layers.Dense(1, kernel_initializer="zeros")]
+    model = keras.Sequential([keras.Input((64,)), *layers])
+    model.compile(keras.optimizers.SGD(0.5), "mse")
+    rows = {"features": np.ones((2, 64), np.float32), "label": np.ones(2, np.float32)}
+    options = {"num_workers": 2, "batch_size": 2, "epochs": 1, "progress": False}
+    kernel = next(train(model, rows, **options).network.parameters())
+    kept = (kernel / kernel.max() * 2).round().int()
+    assert set(kept.flatten().tolist()) == {0, 1, 2}
+
+
 def test_a_checkpoint_has_the_optimizer_and_goes_on_to_the_same_weights(tmp_path: Any) -> None:
     case = CASES["lstm"]
     straight = trained(case, epochs=4)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from farandole.keras_models import KerasNetwork, require_torch_backend
 from farandole.parallel.base import Totals
 from farandole.parallel.buckets import gradients_per_bucket
 from farandole.parallel.flat_gradients import FlatGradients
@@ -207,6 +208,20 @@ def test_passes_outside_of_an_update_are_nobodys_business() -> None:
 def test_collectives_of_a_norm_are_not_mixed_with_those_of_buckets() -> None:
     norm = SynchronizedBatchNorm.like(nn.BatchNorm1d(4))
     sync, summation = _attached(nn.Sequential(nn.Linear(4, 4), norm, nn.Linear(4, 4)), most=16)
+    sync.zero_grad()
+    sync.reduce_gradients(Totals(1.0, 1.0))
+    assert len(summation.started) == 1
+
+
+def test_nor_are_those_of_a_norm_of_keras() -> None:
+    keras = require_torch_backend()
+    layers = [keras.layers.Dense(4), keras.layers.BatchNormalization(), keras.layers.Dense(4)]
+    network = KerasNetwork(keras.Sequential([keras.Input((4,)), *layers]))
+    apart, _ = _attached(network, most=16)
+    apart.zero_grad()
+    assert len(apart._buckets._buckets) > 1  # type: ignore[union-attr]
+    network.synchronize_batch_norm(lambda sums: sums)
+    sync, summation = _attached(network, most=16)
     sync.zero_grad()
     sync.reduce_gradients(Totals(1.0, 1.0))
     assert len(summation.started) == 1

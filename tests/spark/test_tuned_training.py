@@ -10,7 +10,8 @@ from tests.spark.samples import table
 from torch import nn
 
 from farandole.errors import InputError
-from farandole.spark import TorchEstimator
+from farandole.keras_models import require_torch_backend
+from farandole.spark import KerasEstimator, TorchEstimator
 from farandole.tuning import Choice, Float, tune
 
 
@@ -85,3 +86,32 @@ def test_a_function_of_a_trial_uses_the_names_of_params() -> None:
     )
     assert study.best_params["epochs"] == len(study.result.history) == 2
     assert np.isfinite(study.best_value)
+
+
+def test_callbacks_go_along_and_each_trial_has_its_own() -> None:
+    keras = require_torch_backend()
+
+    class TwoEpochs(keras.callbacks.Callback):  # type: ignore[misc]
+        seen = 0
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.seen += 1
+            self.model.stop_training = self.seen == 2
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    callback = TwoEpochs()
+    study = tune(
+        KerasEstimator(model=model, epochs=5, callbacks=[callback], progress=False),
+        {"batchSize": [40, 60]},
+        table(),
+        metric="train_loss",
+        sampler="grid",
+        parallelism=1,
+        engine="local",
+        progress=False,
+    )
+    assert study.counts["complete"] == 2
+    assert len(study.result.history) == 2
+    assert study.trials_dataframe()["row_epochs"].tolist() == [2 * 120, 2 * 120]
+    assert callback.seen == 0

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 import farandole
 from farandole.artifact import Artifact
+from farandole.engines.inline import InlineEngine
 from farandole.errors import InputError
 from farandole.inference.answer import Answer
 from farandole.networks import Ragged
@@ -455,3 +456,23 @@ def test_a_loss_a_row_without_a_label_and_with_features_by_name() -> None:
 
     result = train(Pair(), features=["features", "ink"], label=None, loss=rows, epochs=2)
     assert result.history["train_loss"].is_monotonic_decreasing
+
+
+def test_a_heads_loss_is_computed_once_a_step() -> None:
+    """It goes into the gradient and into the history alike."""
+    calls: list[int] = []
+
+    def counted(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        calls.append(len(target))
+        return (output[:, 0] - target).square()
+
+    given = {"loss": {"digit": "cross_entropy", "ink": counted}, "engine": InlineEngine()}
+    before = [0]
+    for epochs in (1, 2):
+        calls.clear()
+        result = train(epochs=epochs, **given)
+        before.append(len(calls))
+    assert before[2] - before[1] == ROWS // 50
+    plain = train(epochs=2)
+    for name in ("train_digit_loss", "train_ink_loss"):
+        np.testing.assert_allclose(result.history[name], plain.history[name], rtol=1e-6)

@@ -73,4 +73,4 @@ def check_callbacks(callbacks: Sequence[Any] | None, network: Any, recipe: Recip
             "Keras's."
         )
     for one in callbacks:
-        check_callback(one)
+        check_callback(one, is_scheduled=recipe.optimizer.has_schedule)

@@ -10,6 +10,7 @@ from farandole.keras_models.losses import KerasLoss
 from farandole.keras_models.metrics import KerasMetric
 from farandole.keras_models.network import KerasNetwork, as_network, unwrapped
 from farandole.keras_models.optimizer import KerasOptimizer, KerasOptimizerFactory
+from farandole.keras_models.worker_layers import varies_by_batch
 
 __all__ = [
     "DriverCallbacks",
@@ -32,4 +33,5 @@ __all__ = [
     "require_torch_backend",
     "training_options",
     "unwrapped",
+    "varies_by_batch",
 ]

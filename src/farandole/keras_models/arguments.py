@@ -101,7 +101,7 @@ class Arguments:
         except TypeError:
             return (list(arguments),)
         taken = list(self._call.bind(*arguments).arguments)
-        return tuple(arguments) if "training" not in taken else (list(arguments),)
+        return (list(arguments),) if {"training", "mask"} & set(taken) else tuple(arguments)
 
 
 def _declared_inputs(model: Any) -> Any:

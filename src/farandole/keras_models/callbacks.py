@@ -26,7 +26,14 @@ _HOOKS = tuple(f"on_{of}_{when}" for of in _OF for when in ("begin", "end"))
 """What the driver never hears of."""
 _NO_WEIGHTS = ("CSVLogger", "ReduceLROnPlateau", "LearningRateScheduler", "RemoteMonitor")
 """Callbacks that don't look at the model's weights."""
-_UNSUPPORTED = {"histogram_freq": 0, "write_images": False, "embeddings_freq": 0}
+_RATE_SETTERS = ("ReduceLROnPlateau", "LearningRateScheduler")
+"""Callbacks that set the learning rate, which a schedule of the optimizer doesn't allow."""
+_UNSUPPORTED = {
+    "histogram_freq": 0,
+    "write_images": False,
+    "embeddings_freq": 0,
+    "write_steps_per_second": False,
+}
 """What of TensorBoard's options has to stay as it is."""
 
 
@@ -58,7 +65,7 @@ class DriverCallbacks:
             adapted, add_history=False, add_progbar=False, model=model, epochs=epochs, verbose=0
         )
         self._has_begun = False
-        self._reported = 0
+        self._decided: dict[int, tuple[bool, float]] = {}
         self._epochs = epochs
         self.need_weights = any(_needs_weights(one) for one in callbacks)
         if self.need_weights and not model.optimizer.built:
@@ -74,6 +81,13 @@ class DriverCallbacks:
         """Before the first epoch, and after each: whether to stop, and the learning rate."""
         if weights is not None:
             self._network.load_state_dict(weights)
+        if finished not in self._decided:  # a restart comes through epochs again
+            self._decided[finished] = self._decide(finished, row, learning_rate)
+        return self._decided[finished]
+
+    def _decide(
+        self, finished: int, row: Mapping[str, float] | None, learning_rate: float
+    ) -> tuple[bool, float]:
         settable = hasattr(self._model.optimizer._learning_rate, "assign")
         before = float(self._model.optimizer.learning_rate)
         if settable:
@@ -82,8 +96,7 @@ class DriverCallbacks:
         if not self._has_begun:
             self._has_begun = True
             self._list.on_train_begin()
-        if row is not None and finished > self._reported:  # a restart comes through epochs again
-            self._reported = finished
+        if row is not None:
             self._list.on_epoch_end(finished - 1, keras_logs(row))
         if not self._model.stop_training and finished < self._epochs:
             self._list.on_epoch_begin(finished)
@@ -113,8 +126,12 @@ def keras_logs(row: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def check_callback(callback: Any) -> None:
+def check_callback(callback: Any, *, is_scheduled: bool = False) -> None:
     """Raise for what isn't a Keras callback, or can't work between epochs on the driver.
+
+    Args:
+        callback: what was given.
+        is_scheduled: whether the optimizer has a schedule, so that nobody else sets its rate.
 
     >>> keras = require_torch_backend()
     >>> check_callback(keras.callbacks.EarlyStopping(patience=2))
@@ -131,16 +148,15 @@ shows it.
     for known, instead in _INSTEAD.items():
         if _is(callback, known):
             raise InputError(f"The callback {name} can't run on the driver: {instead}.")
-    frequency = {"ModelCheckpoint": "save_freq", "TensorBoard": "update_freq"}
-    for kind, option in frequency.items():
-        if _is(callback, kind):
-            if getattr(callback, option) != "epoch":
-                raise InputError(
-                    f"{kind}({option}={getattr(callback, option)!r}) can't run on the driver, "
-                    f'which hears of epochs only. Use {option}="epoch".'
-                )
-            _check_tensorboard(callback)
-            return
+    if is_scheduled and any(_is(callback, one) for one in _RATE_SETTERS):
+        raise InputError(
+            f"The callback {name} sets the learning rate, and the optimizer has a schedule that "
+            "does. Leave one of them out."
+        )
+    _check_frequency(callback)
+    if _is(callback, "TensorBoard"):
+        _check_tensorboard(callback)
+        return
     for hook in _HOOKS:
         if _overrides(callback, hook):
             raise InputError(
@@ -149,7 +165,22 @@ shows it.
             )
 
 
+def _check_frequency(callback: Any) -> None:
+    for kind, option in {"ModelCheckpoint": "save_freq", "TensorBoard": "update_freq"}.items():
+        if _is(callback, kind) and getattr(callback, option) != "epoch":
+            raise InputError(
+                f"{kind}({option}={getattr(callback, option)!r}) can't run on the driver, "
+                f'which hears of epochs only. Use {option}="epoch".'
+            )
+
+
 def _check_tensorboard(callback: Any) -> None:
+    if not type(callback).__module__.startswith("keras."):
+        raise InputError(
+            f"The callback {type(callback).__name__} is made of TensorBoard, in whose place a "
+            "writer of curves runs here: what it adds would never be called. Derive it from "
+            "keras.callbacks.Callback, and give TensorBoard besides."
+        )
     for option, value in _UNSUPPORTED.items():
         if getattr(callback, option, value) != value:
             raise InputError(
@@ -159,9 +190,11 @@ def _check_tensorboard(callback: Any) -> None:
 
 
 def _overrides(callback: Any, hook: str) -> bool:
+    """Whether a hook does something; those of a ModelCheckpoint save every so many batches."""
     keras = require_torch_backend()
+    base = "ModelCheckpoint" if _is(callback, "ModelCheckpoint") else "Callback"
     own = getattr(callback, hook, None)
-    theirs = getattr(keras.callbacks.Callback, hook, None)
+    theirs = getattr(getattr(keras.callbacks, base), hook, None)
     return own is not None and getattr(own, "__func__", own) is not theirs
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import torch
@@ -140,7 +141,7 @@ def _of_heads(metrics: Any, names: Sequence[str], *, weighted: bool) -> Any:
     def several(value: Any) -> list[Any]:
         listed = [] if value is None else value if isinstance(value, list | tuple) else [value]
         flat = [one for part in listed for one in (part if isinstance(part, list) else [part])]
-        return [_metric(one, weighted) for one in flat if one is not None]
+        return _numbered([_metric(one, weighted) for one in flat if one is not None])
 
     if not names:
         if isinstance(metrics, Mapping):
@@ -158,6 +159,18 @@ def _of_heads(metrics: Any, names: Sequence[str], *, weighted: bool) -> Any:
     return {name: several(by_name.get(name)) for name in names}
 
 
+def _numbered(metrics: Sequence[Any]) -> list[Any]:
+    """With names of their own: of two that have one name, Keras calls the second name_1."""
+    found: list[Any] = []
+    for one in metrics:
+        taken = {other.name for other in found if isinstance(other, KerasMetric)}
+        if isinstance(one, KerasMetric) and one.name in taken:
+            free = next(n for n in count(1) if f"{one.name}_{n}" not in taken)
+            one = replace(one, name=f"{one.name}_{free}")
+        found.append(one)
+    return found
+
+
 def _is_by_output(metrics: Sequence[Any], names: Sequence[str]) -> bool:
     return len(metrics) == len(names)
 
@@ -173,6 +186,7 @@ def _optimizer(options: Mapping[str, Any], model: Any) -> dict[str, Any]:
     own = model.optimizer if model.compiled else "adam"
     wanted = options.get("optimizer", own)
     if _is_torchs(wanted):
+        _refuse_constraints(model)
         return {"optimizer": wanted}
     if isinstance(own, keras.optimizers.LossScaleOptimizer):
         wanted = own  # a model in float16: Keras would scale the loss for any other one too
@@ -189,6 +203,18 @@ def _optimizer(options: Mapping[str, Any], model: Any) -> dict[str, Any]:
         if options.get(name) not in (None, 1):
             raise InputError(_REFUSED[name].format(given=options[name]))
     return {"optimizer": factory, "learning_rate": factory.learning_rate, "optimizer_options": {}}
+
+
+def _refuse_constraints(model: Any) -> None:
+    """Raise where weights have to stay within bounds: Keras's optimizers alone see to that."""
+    for layer in model._flatten_layers():
+        asked = [name for name, one in vars(layer).items() if name.endswith("_constraint") and one]
+        asked += [one.name for one in layer._trainable_variables if one.constraint is not None]
+        if layer.trainable and asked:
+            raise InputError(
+                f"The layer {layer.name!r} has a constraint ({asked[0]}), which only an optimizer "
+                'of Keras\'s keeps. Use one, such as optimizer="adam" or keras.optimizers.AdamW().'
+            )
 
 
 _REFUSED = {

@@ -18,7 +18,8 @@ from torch import nn
 from farandole.errors import ArtifactError
 from farandole.keras_models.backend import require_torch_backend
 from farandole.keras_models.config_check import RefusedConfig, checked_config
-from farandole.keras_models.network import KerasNetwork, _random_kept
+from farandole.keras_models.copying import random_kept
+from farandole.keras_models.network import KerasNetwork
 
 Sizes = Mapping[str, Sequence[int]]
 _COMPILED = ("optimizer", "loss", "loss_weights", "metrics", "weighted_metrics")
@@ -129,7 +130,7 @@ def _made(config: Any, allow_code: bool) -> Any:
     """The model of a config that was checked, or is trusted."""
     keras = require_torch_backend()
     try:
-        with _random_kept(), _safe_mode(not allow_code):
+        with random_kept(), _safe_mode(not allow_code):
             # A copy: Keras puts the objects that it makes into what it is given.
             model = keras.saving.deserialize_keras_object(copy.deepcopy(config))
             if not isinstance(model, keras.Model):

@@ -76,8 +76,21 @@ class KerasLoss:
         if output.dtype in (torch.float16, torch.bfloat16):
             output = output.float()  # as Keras does: sums of rows need more digits
         function = self._automatic(output, target) if self.packed is None else self._function
-        values: torch.Tensor = function(target, output)
-        return values
+        return self._counted(function(target, output))
+
+    def _counted(self, values: torch.Tensor) -> torch.Tensor:
+        """The losses, of which some may not count: Keras takes the mean of the others."""
+        mask = getattr(values, "_keras_mask", None)
+        if mask is None:
+            return values
+        if not self.per_rows:
+            raise InputError(
+                "The loss leaves out some rows (it has a mask), which a mean by weights can't "
+                f'follow. Use reduction="{_PER_ROWS[0]}".'
+            )
+        counts = mask.to(values.dtype)
+        counted: torch.Tensor = values * counts * (counts.numel() / counts.sum().clamp(min=1))
+        return counted
 
     @property
     def _function(self) -> Any:
@@ -101,10 +114,21 @@ class KerasLoss:
 
 
 def _matched(loss: Any) -> Any:
-    """A loss's own function of labels and outputs, whose shapes Keras matches: (n,) and (n, 1)."""
-    from keras.src.losses.losses import LossFunctionWrapper
+    """A loss's own function of labels and outputs, whose shapes are matched: (n,) and (n, 1)."""
+    from keras.src.losses.losses import LossFunctionWrapper, squeeze_or_expand_to_same_rank
 
-    return loss.call if hasattr(loss, "call") else LossFunctionWrapper(loss).call
+    if isinstance(loss, LossFunctionWrapper) or not hasattr(loss, "call"):
+        wrapped: Any = loss if hasattr(loss, "call") else LossFunctionWrapper(loss)
+        return wrapped.call
+    kind = getattr(torch, loss.dtype)
+
+    def called(target: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        """A class of the user's leaves types to Loss.__call__, and shapes to who gives them."""
+        pair = squeeze_or_expand_to_same_rank(target.to(kind), output.to(kind))
+        found: torch.Tensor = loss.call(*pair)
+        return found
+
+    return called
 
 
 def _head(loss: Any) -> str | None:

@@ -79,8 +79,10 @@ class KerasMetric:
 
 
 def _name_of(metric: Any) -> str:
-    name = getattr(metric, "name", None) or getattr(metric, "__name__", "metric")
-    return str(name)
+    """As Keras names it in logs: MyMetric, a function, is my_metric."""
+    from keras.src.utils.naming import get_object_name
+
+    return str(get_object_name(metric))
 
 
 def _direction(metric: Any) -> bool | None:

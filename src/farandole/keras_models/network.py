@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -17,15 +15,10 @@ from farandole.errors import InputError, suggestion
 from farandole.keras_models.arguments import Arguments
 from farandole.keras_models.backend import is_keras_model, require_torch_backend
 from farandole.keras_models.channels_last import ChannelsLast
-from farandole.keras_models.custom_objects import custom_definitions, custom_objects
+from farandole.keras_models.copying import random_kept, reduced
 from farandole.keras_models.layer_names import head_layers, named_layers
 from farandole.keras_models.packed import trusted
 from farandole.keras_models.worker_layers import Moments, shift_seed
-
-_ADVICE = (
-    "Give its class a get_config() that returns the arguments of its constructor: Keras doesn't "
-    "remember those of a subclassed model."
-)
 
 
 class KerasNetwork(nn.Module):
@@ -232,7 +225,7 @@ class KerasNetwork(nn.Module):
                 f"The Keras model {self._model.name!r} has no variables yet: it makes them when it "
                 "is called first. Begin it with keras.Input(shape), or call it on one row."
             )
-        with torch.no_grad(), _random_kept():
+        with torch.no_grad(), random_kept():
             self._model(*self._arguments.packed(self._example, {}), training=False)
 
     def _tie(self) -> None:
@@ -264,24 +257,7 @@ class KerasNetwork(nn.Module):
                 layer.finalize_state()  # it computes with copies of its variables
 
     def __reduce__(self) -> tuple[Any, ...]:
-        keras = require_torch_backend()
-        model, compiled = self._model, self._compile_config
-        objects = custom_objects(model)
-        if compiled is None and model.compiled:
-            compiled = _compile_config(model)
-        try:
-            config = _config(keras.saving.serialize_keras_object(model), model)
-        except Exception as error:
-            raise InputError(
-                f"The Keras model {model.name!r} ({type(model).__name__}) can't be copied to "
-                f"workers: {error}\n{_ADVICE}"
-            ) from error
-        if not self._arguments.is_declared:  # it is built by a call, on the same row as here
-            config.pop("build_config", None)
-        frozen = [name for name, one in self.named_parameters() if not one.requires_grad]
-        state = {name: tensor.detach() for name, tensor in self.state_dict().items()}
-        rest = (self._example, self._arguments.given_names, state, frozen, self.training)
-        return _rebuilt, (type(self), config, objects, compiled, *rest)
+        return reduced(self, self._compile_config)
 
     def extra_repr(self) -> str:
         """Show Keras's name, and how much there is."""
@@ -303,57 +279,6 @@ def unwrapped(module: nn.Module) -> nn.Module:
         return module
     model: nn.Module = module.model
     return model
-
-
-def _rebuilt(
-    cls: type[KerasNetwork],
-    config: Mapping[str, Any],
-    objects: Mapping[str, Any],
-    compiled: tuple[Any, Mapping[str, Any]] | None,
-    example: tuple[torch.Tensor, ...] | None,
-    names: Sequence[str] | None,
-    state: Mapping[str, torch.Tensor],
-    frozen: Sequence[str],
-    training: bool,
-) -> KerasNetwork:
-    """Make a network again, from its config and its tensors."""
-    keras = require_torch_backend()
-    try:
-        with _random_kept(), trusted(objects):
-            model = keras.saving.deserialize_keras_object(config, safe_mode=False)
-            network = cls(model, example, names)
-        network.load_state_dict(state)
-    except Exception as error:
-        raise InputError(
-            f"The Keras model's config ({config['class_name']}) doesn't make the same model again: "
-            f"{error}\n{_ADVICE}"
-        ) from error
-    for name in frozen:
-        network._parameters[name].requires_grad_(False)  # type: ignore[union-attr]
-    object.__setattr__(network, "_compile_config", compiled)
-    return network.train(training)
-
-
-def _config(config: dict[str, Any], model: Any) -> dict[str, Any]:
-    """A model's config without how it is compiled, and without what its constructor won't take.
-
-    Keras adds `trainable` and `dtype` to what a subclassed model has to say of itself.
-    """
-    taken = inspect.signature(type(model).__init__).parameters
-    own = config["config"]
-    if not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
-        own = {name: value for name, value in own.items() if name in taken}
-    return {**config, "config": own, "compile_config": None}
-
-
-def _compile_config(model: Any) -> tuple[Any, dict[str, Any]] | None:
-    """How a model is compiled, with the user's own classes in that; None if Keras can't say."""
-    try:
-        config = model.get_compile_config()
-    except Exception:
-        return None
-    own = custom_definitions([model._compile_config.config])
-    return (config, {**custom_objects(model), **own}) if config else None
 
 
 def _is_built(model: Any) -> bool:
@@ -391,14 +316,3 @@ def _plain_name(name: str) -> str:
     ('recurrent_kernel', 'variable')
     """
     return re.sub(r"\W", "_", re.sub(r"_\d+$", "", name))
-
-
-@contextmanager
-def _random_kept() -> Iterator[None]:
-    """The body may draw random numbers: afterwards the generators are as before."""
-    python, torchs = random.getstate(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        torch.set_rng_state(torchs)

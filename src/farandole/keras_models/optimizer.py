@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,12 @@ from farandole.keras_models.packed import Packed
 
 _SHARED = "shared"
 """Begins the names of what an optimizer remembers of all parameters together."""
+
+
+_BEGINS_ANEW = (
+    "The optimizer has made steps already. Its momentum and the like stay behind, as does its "
+    "place in a schedule: training begins with a fresh one of the same settings."
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,9 @@ class KerasOptimizerFactory:
             found = keras.optimizers.get(optimizer)
         except (ValueError, TypeError) as error:
             raise InputError(f"Keras can't make the optimizer {optimizer!r}: {error}") from error
-        _refuse_loss_scaling(found)
+        _refuse_wrappers(found)
+        if int(found.iterations) > 0:
+            warnings.warn(_BEGINS_ANEW, UserWarning, stacklevel=2)
         undecayed = _undecayed(found)
         if options:
             found = _with_options(found, options)
@@ -90,10 +99,10 @@ class KerasOptimizer(torch.optim.Optimizer):
         super().__init__(list(parameters), {"lr": learning_rate})
         self._keras = optimizer
         self._parameters: list[nn.Parameter] = self.param_groups[0]["params"]
-        self._variables = [_variable(one, network) for one in self._parameters]
+        known = _variables_of(network)
+        self._variables = [_variable(one, known) for one in self._parameters]
         self._is_scheduled = not hasattr(optimizer._learning_rate, "assign")
-        optimizer.build(self._variables)
-        self._slots = self._find_slots()
+        self._slots = self._find_slots(_build(optimizer, self._variables))
         for parameter, slots in zip(self._parameters, self._slots, strict=True):
             self.state[parameter] = {name: one.value.detach() for name, one in slots.items()}
         self._known = {p: self.state[p] for p in self._parameters}
@@ -130,18 +139,19 @@ class KerasOptimizer(torch.optim.Optimizer):
 
     _last_rate: float | None = None
 
-    def _find_slots(self) -> list[dict[str, Any]]:
+    def _find_slots(self, owners: Mapping[int, Any]) -> list[dict[str, Any]]:
         """What Keras remembers, by parameter: its own slots, and what all of them share."""
         slots: list[dict[str, Any]] = [{} for _ in self._variables]
-        paths = [f"{one.path.replace('/', '_')}_" for one in self._variables]
-        for number, variable in enumerate(self._keras.variables):
-            owners = [n for n, path in enumerate(paths) if variable.name.startswith(path)]
-            if owners:
-                owner = max(owners, key=lambda n: len(paths[n]))
-                slots[owner][variable.name.removeprefix(paths[owner])] = variable
-            else:
+        numbers = {id(variable): number for number, variable in enumerate(self._variables)}
+        for number, slot in enumerate(self._keras.variables):
+            owner = owners.get(id(slot))
+            if owner is None:
                 for one in slots:
-                    one[f"{_SHARED}_{number}"] = variable
+                    one[f"{_SHARED}_{number}"] = slot
+                continue
+            own = slots[numbers[id(owner)]]
+            name = slot.name.removeprefix(f"{owner.path.replace('/', '_')}_")
+            own[name if name not in own else f"{name}_{len(own)}"] = slot
         return slots
 
     def _take_over_states(self) -> None:
@@ -156,15 +166,49 @@ class KerasOptimizer(torch.optim.Optimizer):
         self._known = {p: self.state[p] for p in self._parameters}
 
 
-def _variable(parameter: nn.Parameter, network: nn.Module | None) -> Any:
+def _build(optimizer: Any, variables: Sequence[Any]) -> dict[int, Any]:
+    """Let an optimizer make its slots; gives whose each is, by the id of the slot.
+
+    Their names don't tell: layers of two towers may have one path.
+    """
+    owners: dict[int, Any] = {}
+    add = optimizer.add_variable_from_reference
+    before = len(optimizer.variables)
+
+    def noted(reference_variable: Any, *arguments: Any, **named: Any) -> Any:
+        slot = add(reference_variable, *arguments, **named)
+        owners[id(slot)] = reference_variable
+        return slot
+
+    vars(optimizer)["add_variable_from_reference"] = noted
+    try:
+        optimizer.build(variables)
+    finally:
+        del vars(optimizer)["add_variable_from_reference"]
+    following = None
+    for slot in reversed(optimizer.variables[before:]):
+        following = owners.get(id(slot), following)
+        if following is not None and slot.name == following.name:  # as Adafactor's, before its last
+            owners[id(slot)] = following
+    return owners
+
+
+def _variables_of(network: nn.Module | None) -> dict[int, Any]:
+    """The Keras variables of a network, by the ids of its parameters."""
+    modules = () if network is None else network.modules()
+    return {
+        id(parameter): module.variable_of(parameter)
+        for module in modules
+        if isinstance(module, KerasNetwork)
+        for parameter in module.parameters(recurse=False)
+    }
+
+
+def _variable(parameter: nn.Parameter, known: Mapping[int, Any]) -> Any:
     """The Keras variable that a parameter is; else a new one around it."""
     keras = require_torch_backend()
-    for module in network.modules() if network is not None else ():
-        if isinstance(module, KerasNetwork):
-            found = module.variable_of(parameter)
-            if found is not None:
-                return found
-    return keras.Variable(parameter, trainable=True, name="parameter")
+    found = known.get(id(parameter))
+    return keras.Variable(parameter, trainable=True, name="parameter") if found is None else found
 
 
 def _with_options(optimizer: Any, options: Mapping[str, Any]) -> Any:
@@ -175,8 +219,15 @@ def _with_options(optimizer: Any, options: Mapping[str, Any]) -> Any:
         raise InputError(f"Keras can't make the optimizer {name}: {error}") from error
 
 
-def _refuse_loss_scaling(optimizer: Any) -> None:
-    if isinstance(optimizer, require_torch_backend().optimizers.LossScaleOptimizer):
+def _refuse_wrappers(optimizer: Any) -> None:
+    keras = require_torch_backend()
+    several = getattr(keras.optimizers, "MultiOptimizer", None)  # older ones have none
+    if several is not None and isinstance(optimizer, several):
+        raise InputError(
+            "MultiOptimizer has no learning rate of its own, which a training here changes and "
+            "shows. Give one optimizer; freeze=[…] leaves layers as they are."
+        )
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         raise InputError(
             "LossScaleOptimizer is for float16 on GPUs: it looks at each worker's gradients "
             "before they are summed. Use the optimizer inside of it, with the policy float32 "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,11 +37,11 @@ class Packed:
         try:
             config = keras.saving.serialize_keras_object(value)
         except Exception as error:
-            raise InputError(
-                f"The {what} {type(value).__name__} can't be sent to workers: {error} Give its "
-                "class a get_config()."
-            ) from error
-        return cls(config, custom_definitions([value, *vars(value).values()]))
+            raise _unsendable(value, what, str(error)) from error
+        packed = cls(config, custom_definitions([value, *vars(value).values()]))
+        if not _is_kerass(type(value)):
+            _check_config(packed, value, what)
+        return packed
 
     def made(self) -> Any:
         """Make a new one."""
@@ -49,6 +50,43 @@ class Packed:
         keras = require_torch_backend()
         with trusted(self.objects):
             return keras.saving.deserialize_keras_object(self.config, safe_mode=False)
+
+
+def _check_config(packed: Packed, value: Any, what: str) -> None:
+    """Raise if the config of a user's class forgets arguments, or makes no object again.
+
+    Keras's own get_config, which a class inherits, has none of what the class adds.
+    """
+    forgotten = [name for name in _own_arguments(type(value)) if name not in value.get_config()]
+    if forgotten:
+        raise _unsendable(value, what, f"its config has no {', '.join(forgotten)}.")
+    try:
+        packed.made()
+    except Exception as error:  # whatever the user's constructor raises
+        raise _unsendable(value, what, f"its config doesn't make it again: {error}") from error
+
+
+def _own_arguments(kind: type) -> list[str]:
+    """What a constructor takes besides what the class of Keras's behind it takes."""
+    bases: tuple[Any, ...] = kind.__mro__
+    from_config = next(one for one in bases if "from_config" in vars(one))
+    if not _is_kerass(from_config):  # it may call arguments what it likes
+        return []
+    theirs = inspect.signature(next(one for one in bases if _is_kerass(one)).__init__).parameters
+    own = inspect.signature(bases[0].__init__).parameters.values()
+    any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [one.name for one in own if one.name not in theirs and one.kind not in any_number]
+
+
+def _is_kerass(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "keras"
+
+
+def _unsendable(value: Any, what: str, why: str) -> InputError:
+    return InputError(
+        f"The {what} {type(value).__name__} can't be sent to workers: {why.rstrip('.')}. Give its "
+        "class a get_config() that returns the arguments of its constructor."
+    )
 
 
 @contextmanager

@@ -1,14 +1,22 @@
-"""Keras layers on one of several workers: batch statistics of all of them, seeds of its own."""
+"""Keras layers whose results depend on the batch: by its statistics, or by random numbers."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
+from torch import nn
+
+from farandole.keras_models.backend import require_torch_backend
 
 _FAR = 0x9E3779B1
 """An odd number about 0.6 of 2³²: multiples of it are spread evenly."""
+
+
+_RATES = ("rate", "stddev", "dropout", "recurrent_dropout")
+"""Where a layer that has a seed may have a zero: then it draws nothing."""
 
 
 class Pass(Protocol):
@@ -71,3 +79,23 @@ def shift_seed(generator: Any, rank: int) -> None:
         return seed + torch.tensor([shift, 0], dtype=seed.dtype, device=seed.device)
 
     generator.next = shifted if rank else drawn.__get__(generator)
+
+
+def varies_by_batch(layer: nn.Module) -> bool:
+    """Whether a layer of Keras gives a row other results in every batch of a training.
+
+    >>> keras = require_torch_backend()
+    >>> layers = keras.layers.Dropout(0.5), keras.layers.LSTM(2).cell, keras.layers.Dense(2)
+    >>> [varies_by_batch(one) for one in layers]
+    [True, False, False]
+    """
+    if "keras" not in sys.modules:  # who has made a layer has imported it
+        return False
+    keras: Any = require_torch_backend()
+    if not isinstance(layer, keras.Layer):
+        return False
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return bool(layer.trainable)
+    rates = [getattr(layer, name) for name in _RATES if hasattr(layer, name)]
+    numbers = [one for one in rates if isinstance(one, int | float)]
+    return bool(layer._seed_generators) and (not numbers or any(numbers))

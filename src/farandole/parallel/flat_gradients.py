@@ -112,7 +112,10 @@ class FlatGradients(Synchronizer):
             return None
         # A norm over all workers has collectives of its own in the backward pass. How those and
         # the buckets' would mix could differ from worker to worker.
-        norms = (isinstance(m, SynchronizedBatchNorm) for m in self.network.modules())
+        norms = (
+            isinstance(one, SynchronizedBatchNorm) or getattr(one, "synchronizes", False)
+            for one in self.network.modules()  # the latter of a KerasNetwork
+        )
         if not isinstance(self._summation, TorchSummation) or any(norms):
             return None
         buckets = [

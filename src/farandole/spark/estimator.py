@@ -274,7 +274,7 @@ class TorchEstimator(
             progress=self.getOrDefault("progress"),
             observer=self.getOrDefault("observer"),
             allow_pickle=self.getOrDefault("allowPickle"),
-            **self._further_options(),
+            **self.further_options(),
             **self.recipe_options(),
         )
 
@@ -282,7 +282,7 @@ class TorchEstimator(
         """The loss, as training takes it."""
         return self.getOrDefault("loss")
 
-    def _further_options(self) -> dict[str, Any]:
+    def further_options(self) -> dict[str, Any]:
         """What else `train` is given."""
         return {}
 

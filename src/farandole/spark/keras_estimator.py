@@ -138,7 +138,8 @@ class KerasEstimator(TorchEstimator):
     def _loss(self) -> Any:
         return training_options(self._network(), self.recipe_options())["loss"]
 
-    def _further_options(self) -> dict[str, Any]:
+    def further_options(self) -> dict[str, Any]:
+        """The callbacks."""
         return {"callbacks": self.getOrDefault("callbacks")}
 
     @classmethod

@@ -55,6 +55,7 @@ def as_training(estimator: TorchEstimator, space: Space) -> tuple[Training, Spac
         "encrypt": estimator.getOrDefault("encrypt"),
         "device": estimator.getOrDefault("device"),
         **estimator.recipe_options(),
+        **estimator.further_options(),
     }
     if estimator.isSet("cpusPerWorker"):
         options["cpus_per_worker"] = estimator.getOrDefault("cpusPerWorker")

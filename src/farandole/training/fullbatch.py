@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from farandole.errors import InputError, TrainingDiverged
+from farandole.keras_models import varies_by_batch
 from farandole.parallel import Totals, long_barrier
 from farandole.training import events
 from farandole.training.checkpointing import (
@@ -224,7 +225,7 @@ def check_full_batch(network: nn.Module, freeze: Freeze = None) -> None:
     for name, module in network.named_modules():
         if module in frozen:
             continue
-        if _is_random(module) or isinstance(module, _BatchNorm):
+        if _is_random(module) or isinstance(module, _BatchNorm) or varies_by_batch(module):
             raise InputError(
                 f"The layer {name!r} ({type(module).__name__}) gives other results in every batch, "
                 "and a full-batch solver needs a function of the weights alone. Leave it out (or "

@@ -150,8 +150,13 @@ class Loss:
             return list(zip(*align(output, targets), strict=True))
         return [(chosen_output(output, h.head.output), targets[h.target]) for h in self.heads]
 
-    def rows(self, output: Any, targets: Tensors) -> torch.Tensor:
-        """The loss of each row, or, from a callable that gives but one number, of all of them."""
+    def rows(
+        self, output: Any, targets: Tensors, by_head: list[torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        """The loss of each row, or, from a callable that gives but one number, of all of them.
+
+        Those of several heads are put into `by_head`, too.
+        """
         if self.callable is not None:
             return _checked(self.callable(output, *targets), targets)
         pairs = self.pairs(output, targets)
@@ -162,6 +167,8 @@ class Loss:
         if len(pairs) == 1 and not self.weights:
             return self.head_rows(0, *pairs[0])
         found = [self.head_rows(number, *pair) for number, pair in enumerate(pairs)]
+        if by_head is not None:
+            by_head += [one.detach() for one in found]
         if any(one.dim() == 0 for one in found):
             found = [one.mean() for one in found]
         return torch.stack([one * self.weight_of(n) for n, one in enumerate(found)]).sum(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -64,13 +65,15 @@ class NetworkPasses:
         if not self.is_collective or self._norms.need_placeholder:
             self.is_collective, self._placeholder = True, placeholder
 
-    def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
-        """Outputs, and the weighted sum of the rows' losses."""
+    def forward(
+        self, batch: Batch, by_head: list[torch.Tensor] | None = None
+    ) -> tuple[Any, torch.Tensor]:
+        """Outputs, and the weighted sum of the rows' losses; those of heads go into `by_head`."""
         with self.autocast():
             output = self._output(batch)
             if batch.rows == 0:  # a mean over nothing would be NaN
                 return output, _zero_loss(output)
-            losses = self._loss.rows(output, batch.targets)
+            losses = self._loss.rows(output, batch.targets, by_head)
         summed = _summed(losses, batch.weights, batch.rows)
         added = self._added_loss()
         return output, summed if added is None else summed + added * self._weight(batch)
@@ -91,28 +94,35 @@ class NetworkPasses:
 
     def forward_backward(self, batch: Batch, tally: Tally) -> tuple[float, float]:
         """Add a batch's gradients to those that are there; gives its summed loss and weight."""
+        by_head: list[torch.Tensor] = []
         with self._small_batch_mode(batch):
-            output, loss = self.forward(batch)
+            output, loss = self.forward(batch, by_head)
         loss.backward()
-        return self._count(batch, output, loss, tally)
+        return self._count(batch, output, loss, tally, by_head)
 
     def evaluate(self, batch: Batch, tally: Tally) -> None:
         """Only count loss and metrics."""
+        by_head: list[torch.Tensor] = []
         with torch.no_grad():
-            output, loss = self.forward(batch)
-        self._count(batch, output, loss, tally)
+            output, loss = self.forward(batch, by_head)
+        self._count(batch, output, loss, tally, by_head)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision of forward passes."""
         return autocast(self._precision, self._device)
 
     def _count(
-        self, batch: Batch, output: Any, loss: torch.Tensor, tally: Tally
+        self,
+        batch: Batch,
+        output: Any,
+        loss: torch.Tensor,
+        tally: Tally,
+        by_head: Sequence[torch.Tensor],
     ) -> tuple[float, float]:
         if batch.rows == 0:
             return 0.0, 0.0
         total, weight = float(loss.detach()), self._weight(batch)
-        tally.add(total, weight, output, batch.targets, batch.weights)
+        tally.add(total, weight, output, batch.targets, batch.weights, by_head)
         return total, weight
 
     def _small_batch_mode(self, batch: Batch) -> AbstractContextManager[None]:
@@ -139,17 +149,21 @@ class BatchLossPasses(NetworkPasses):
         super().__init__(network, loss, precision, world.device)
         self._world = world
 
-    def forward(self, batch: Batch) -> tuple[Any, torch.Tensor]:
+    def forward(
+        self, batch: Batch, by_head: list[torch.Tensor] | None = None
+    ) -> tuple[Any, torch.Tensor]:
         """Outputs, and this worker's share of the loss, with the gradient of the whole."""
         if self._placeholder is None and not self._norms.are_synchronized:
-            return super().forward(batch)  # before the workers are in step, to try the loss
+            return super().forward(batch, by_head)  # before workers are in step, to try the loss
         with self.autocast():
             output = self._output(batch)
             if batch.rows == 0:
                 output = map_outputs(lambda one: one[:0], output)
             all_rows = BatchGathering(batch.rows, self._world)
             targets = [all_rows.tensor(target) for target in batch.targets]
-            losses = self._loss.rows(map_outputs(all_rows.tensor, output), targets)
+            losses = self._loss.rows(map_outputs(all_rows.tensor, output), targets, by_head)
+        if by_head is not None:
+            by_head[:] = [one[all_rows.own] if one.dim() else one for one in by_head]
         weights = None if batch.weights is None else all_rows.tensor(batch.weights)
         whole = _summed(losses, weights, all_rows.rows)
         if losses.dim() == 0:

@@ -37,8 +37,12 @@ class Tally:
         output: Any,
         targets: Sequence[torch.Tensor],
         weights: torch.Tensor | None,
+        by_head: Sequence[torch.Tensor] = (),
     ) -> None:
-        """Count one batch: `loss` and `weight` are sums over its rows; no weights mean all ones."""
+        """Count one batch: `loss` and `weight` are sums over its rows; no weights mean all ones.
+
+        The rows' losses of several heads are worked out, unless they are given.
+        """
         self._loss += loss
         self._weight += weight
         if not self._heads:
@@ -46,10 +50,11 @@ class Tally:
         pairs = self._pairs(output, targets)
         for head, number in zip(self._heads, self._indices, strict=True):
             found, target = pairs[number]
+            losses = by_head[number] if by_head else None
             if isinstance(target, Ragged):
-                head.add_ragged(found, target, weights)
+                head.add_ragged(found, target, weights, losses)
             else:
-                head.add(_at_least_float32(found.detach()), target, weights)
+                head.add(_at_least_float32(found.detach()), target, weights, losses)
 
     def state(self) -> dict[str, Any]:
         """The sums so far, as plain values and tensors."""
@@ -113,7 +118,13 @@ class _HeadTally:
             elif metric.make is not None:
                 self.objects[column] = metric.make(self._head)
 
-    def add(self, output: torch.Tensor, target: torch.Tensor, weights: torch.Tensor | None) -> None:
+    def add(
+        self,
+        output: torch.Tensor,
+        target: torch.Tensor,
+        weights: torch.Tensor | None,
+        losses: torch.Tensor | None,
+    ) -> None:
         """Count one batch."""
         number = 0
         for update in self._rows.values():
@@ -121,13 +132,19 @@ class _HeadTally:
             self.totals[number] += float((rows if weights is None else rows * weights).sum())
             number += 1
         if self._loss is not None:
-            rows = self._loss(output, target)
+            rows = self._loss(output, target) if losses is None else _at_least_float32(losses)
             rows = rows if rows.dim() else rows.expand(len(target))
             self.totals[number] += float((rows if weights is None else rows * weights).sum())
         for metric in self.objects.values():
             metric.update(output, target, weights)
 
-    def add_ragged(self, output: Any, target: Ragged, weights: torch.Tensor | None) -> None:
+    def add_ragged(
+        self,
+        output: Any,
+        target: Ragged,
+        weights: torch.Tensor | None,
+        losses: torch.Tensor | None,
+    ) -> None:
         """Count rows that differ in length: their means, or each element by its row's weight."""
         values = _at_least_float32(output.values.detach())
         updates = [
@@ -135,7 +152,7 @@ class _HeadTally:
             for update in self._rows.values()
         ]
         if self._loss is not None:
-            updates.append(self._loss(output, target).detach())
+            updates.append(self._loss(output, target).detach() if losses is None else losses)
         for number, rows in enumerate(updates):
             self.totals[number] += float((rows if weights is None else rows * weights).sum())
         if len(values) == 0:  # all rows are empty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import statistics
 import time
@@ -270,6 +271,8 @@ class TrainingObjective:
         options: dict[str, Any] = {"seed": run.seed, "progress": False, "max_restarts": 0}
         options["allow_pickle"] = True  # of hundreds of networks, one is saved, if any
         options |= {**self.training.options, **self.options, **given}
+        if options.get("callbacks"):  # each trial's remember what they have seen
+            options["callbacks"] = copy.deepcopy(options["callbacks"])
         if self.features is not None:
             options["features"] = self.features
         if run.fold is not None and self.fold_column is not None:
