@@ -18,7 +18,7 @@ from typing import Any
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 _LARGE, _USUAL = 1 << 20, 32 << 20
-_KEPT, _USUALLY_KEPT = 1 << 30, 64 << 20
+_USUALLY_KEPT = 64 << 20
 
 
 def give_back_large_blocks(wanted: bool) -> bool:
@@ -31,9 +31,16 @@ def give_back_large_blocks(wanted: bool) -> bool:
     return libc is not None and bool(libc.mallopt(_MMAP_THRESHOLD, _LARGE if wanted else _USUAL))
 
 
+def give_back_freed_memory() -> None:
+    """Give back all that is free by now."""
+    libc = _glibc()
+    if libc is not None:
+        libc.malloc_trim(0)
+
+
 @contextmanager
-def freed_memory_kept() -> Iterator[None]:
-    """Keep up to 1 GB of what is freed meanwhile; at the end, all of it goes back.
+def freed_memory_kept(most: int = 1 << 30) -> Iterator[None]:
+    """Keep so many bytes of what is freed meanwhile; at the end, all of it goes back.
 
     >>> with freed_memory_kept():
     ...     pass  # steps that need the same memory each
@@ -43,12 +50,12 @@ def freed_memory_kept() -> Iterator[None]:
         yield
         return
     libc.mallopt(_MMAP_THRESHOLD, _USUAL)
-    libc.mallopt(_TRIM_THRESHOLD, _KEPT)
+    libc.mallopt(_TRIM_THRESHOLD, most)
     try:
         yield
     finally:
         libc.mallopt(_TRIM_THRESHOLD, _USUALLY_KEPT)
-        libc.malloc_trim(0)
+        give_back_freed_memory()
 
 
 def _glibc() -> Any:

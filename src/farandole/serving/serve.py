@@ -21,7 +21,7 @@ from farandole.serving.access import LOOPBACK, check_own_token
 from farandole.serving.app import App, Limits, app
 from farandole.serving.batching import Batching
 from farandole.serving.engines import AUTO, check_engine
-from farandole.serving.garbage import spare_collections
+from farandole.serving.garbage import memory_for_requests, spare_collections
 from farandole.serving.grpc_server import add_grpc, check_grpc_installed
 from farandole.serving.mlflow_model import fetch
 from farandole.serving.model_files import read_signature
@@ -211,7 +211,8 @@ def run_server(server: Any, listener: Any, start: Callable[[], Awaitable[None]])
 
     before = {one: signal.signal(one, heard) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        factory = server.config.get_loop_factory()
+        with memory_for_requests(), asyncio.Runner(loop_factory=factory) as runner:
             runner.run(run())
     finally:
         for one, handler in before.items():

@@ -15,7 +15,7 @@ from typing import Any
 
 from farandole.serving.app import App
 from farandole.serving.control import Channel
-from farandole.serving.garbage import spare_collections
+from farandole.serving.garbage import memory_for_requests, spare_collections
 from farandole.serving.serve import Serving, limit_threads, log_to_stderr
 from farandole.serving.server import make_server
 
@@ -101,7 +101,8 @@ def main(arguments: list[str]) -> int:
     import uvloop
 
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        factory = uvloop.new_event_loop
+        with memory_for_requests(), asyncio.Runner(loop_factory=factory) as runner:
             return runner.run(_main(listener, end, int(arguments[2])))
     except KeyboardInterrupt:
         return 0
