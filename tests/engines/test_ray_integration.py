@@ -19,7 +19,7 @@ from torch import nn
 import farandole
 from farandole.engines import RayEngine, Task, ray_gang, resolve
 from farandole.engines.interrupt import Interrupts
-from farandole.engines.ray_cluster import WorkerResources
+from farandole.engines.ray_resources import WorkerResources
 from farandole.errors import InputError, NotEnoughSlots, WorkerLost
 from farandole.testing import engine_contract as contract
 from farandole.tuning import Float
