@@ -226,6 +226,9 @@ def ray_cluster(ray_address: str) -> Iterator[Any]:
     """Connect to it for the tests of one file: others would find its ports, memory, signals."""
     import ray
 
+    from farandole.engines import reload_token
+
+    reload_token()  # a test may have had none
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     ray.init(address=ray_address, log_to_driver=False, logging_level="error")
     yield ray

@@ -6,6 +6,7 @@ import gc
 import socket
 import struct
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,18 +36,23 @@ class Sniffer(threading.Thread):
         self._raw.bind(("lo", 0))
         self._raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
         self._raw.settimeout(0.5)
+        self._ends = threading.Event()
         self.packets: list[tuple[int, int, bytes]] = []
 
     def run(self) -> None:
-        try:
+        with suppress(TimeoutError, BlockingIOError), self._raw:
             while True:
+                if self._ends.is_set():  # other processes may never be silent
+                    self._raw.setblocking(False)
                 packet = self._raw.recv(1 << 17)[14:]
                 start = 4 * (packet[0] & 15)
                 if packet[0] >> 4 == 4 and packet[9] == socket.IPPROTO_TCP:
                     ports = struct.unpack("!HH", packet[start : start + 4])
                     self.packets.append((*ports, packet[start + 4 * (packet[start + 12] >> 4) :]))
-        except TimeoutError:
-            self._raw.close()
+
+    def end(self) -> None:
+        self._ends.set()
+        self.join(60)
 
 
 def overheard() -> tuple[set[int], list[tuple[int, int, bytes]], int]:
@@ -62,9 +68,10 @@ def overheard() -> tuple[set[int], list[tuple[int, int, bytes]], int]:
         sniffer.start()
     data = torch.frombuffer(bytearray(MARKER * 1000), dtype=torch.uint8)
     dist.broadcast(data if world.is_leader else torch.zeros_like(data), src=0)
+    dist.barrier()  # all of it was received
     if sniffer is None:
         return set(), [], 0
-    sniffer.join(60)
+    sniffer.end()
     through = {int(port) for port in tunnels if port.item()}
     marked = [packet for packet in sniffer.packets if MARKER in packet[2]]
     sealed = [packet for packet in sniffer.packets if through & set(packet[:2])]

@@ -37,6 +37,7 @@ def _as_in_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)  # Ray starts three times
 def test_a_process_that_starts_ray(tmp_path: Path) -> None:
     found, _ = in_a_process(SCRIPT, folder=tmp_path, seconds=380)
