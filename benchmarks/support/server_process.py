@@ -23,8 +23,13 @@ SECONDS_TO_START = 120
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    """One with two free ones after it: MLServer takes all three."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as found, suppress(OSError):
+            port = int(found.getsockname()[1])
+            for number in (port + 1, port + 2):
+                socket.create_server(("127.0.0.1", number)).close()
+            return port
 
 
 class ServerProcess:
@@ -35,7 +40,7 @@ class ServerProcess:
 
     def __init__(self, command: list[str], folder: Path, request: Path) -> None:
         self._request = request
-        self._port = free_port()  # MLServer takes the two after it as well
+        self._port = free_port()
         words = {"PORT": str(self._port), "model=MODEL": f"model={folder}", "MODEL": str(folder)}
         self._place = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
