@@ -100,7 +100,6 @@ class Attempts:
     def _launch(self) -> Sequence[Outcome]:
         """All workers, from the newest checkpoint on; and all again, when lost ones are back."""
         outcomes = self._launch_again() if self._has_run else self._launch_once()
-        self._has_run = True
         while (reason := outcomes[0].progress.reason) == REJOINED:
             self._workers = self._limits.workers
             self._job = with_newest_checkpoint(self._job)
@@ -170,6 +169,7 @@ class Attempts:
         return 0 if plan is None else plan.resumed or 0
 
     def _before_restart(self, policy: RestartPolicy, error: Exception) -> None:
+        self._has_run = True
         self._workers = self._available_workers(error)
         self._tell_restart(str(error).splitlines()[0], policy.count)
 

@@ -18,8 +18,10 @@ from farandole.engines.verdict import verdict
 from farandole.engines.worker import Joined
 from farandole.errors import WorkerLost
 
-_CAUSE_SECONDS = 1.0
-"""After a worker lost a peer: how long to wait for that peer to say what had happened."""
+_CAUSE_SECONDS = 4.0
+"""After a worker lost a peer: how long to wait to hear what had happened to that peer."""
+_REPORT_SECONDS = 1.0
+"""How long the report of a worker that has died may take to be here."""
 _DEATH_SECONDS = 0.2
 """How long the exit code of a worker that has died may take to be here."""
 _RESULT_SECONDS = 10.0
@@ -163,7 +165,7 @@ class Collector:
             if ending is None:
                 continue
             # Its report may still be on the way, and surely is when it ended well.
-            deadline = time.monotonic() + (_RESULT_SECONDS if ending.is_clean else _CAUSE_SECONDS)
+            deadline = time.monotonic() + (_RESULT_SECONDS if ending.is_clean else _REPORT_SECONDS)
             while not self._has_reported(rank) and time.monotonic() < deadline:
                 self._receive(0.1)
             if self._has_reported(rank):
