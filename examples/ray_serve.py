@@ -1,6 +1,6 @@
 """A saved network behind Ray Serve: five lines, with Ray's replicas, routes and autoscaling.
 
-pip install 'farandole[ray]' 'ray[serve]'
+pip install '.[ray]' 'ray[serve]'
 python examples/ray_serve.py
 """
 
@@ -9,11 +9,17 @@ import urllib.request
 
 import numpy as np
 import ray
-from ray import serve
 from sklearn.datasets import load_digits
 
 import farandole
 from farandole.networks import MLP
+
+try:
+    from ray import serve
+except ImportError as error:
+    raise SystemExit(
+        f"Ray Serve is an extra of Ray's: pip install 'ray[serve]' ({error})"
+    ) from None
 
 PORT = 8123
 data = load_digits()

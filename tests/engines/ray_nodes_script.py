@@ -13,8 +13,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-
 import numpy as np
 import pyarrow as pa
 import ray
@@ -24,8 +22,6 @@ from torch import nn
 
 import farandole
 from farandole.engines import RayEngine
-
-FOLDER = Path(sys.argv[1])
 
 
 class Slow(nn.Linear):
@@ -47,7 +43,8 @@ def trained(**options: Any) -> list[float]:
     return torch.cat([one.detach().flatten() for one in result.network.parameters()]).tolist()
 
 
-def main() -> dict[str, Any]:
+def main(folder: Path) -> dict[str, Any]:
+    os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     small: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 << 20}
     cluster = Cluster(initialize_head=True, head_node_args=small)
     second = cluster.add_node(**small)
@@ -63,7 +60,7 @@ def main() -> dict[str, Any]:
 
     weights = trained(
         num_workers=2, min_workers=1, engine=RayEngine(start_timeout=20), observer=observer,
-        checkpoint_dir=FOLDER / "saved", checkpoint_steps=3, heartbeat=5, timeout=20,
+        checkpoint_dir=folder / "saved", checkpoint_steps=3, heartbeat=5, timeout=20,
     )  # fmt: skip
     ray.shutdown()
     cluster.shutdown()
@@ -71,4 +68,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main()))
+    print(json.dumps(main(Path(sys.argv[1]))))

@@ -70,3 +70,21 @@ def test_losses_of_single_rows_do_not() -> None:
     trained("mse")
     trained(losses.Dice(axis=(1,)))
     trained(losses.Dice(), loss_scope="batch")
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "advice"),
+    [
+        ("sparse_categorical_crossentropy", (4, 3), "Use categorical_crossentropy, or a label"),
+        (
+            "categorical_crossentropy",
+            (4,),
+            "Use sparse_categorical_crossentropy, or give 3 numbers",
+        ),
+        ("binary_crossentropy", (4,), "or one output: Dense"),
+    ],
+)
+def test_labels_for_another_loss_are_told(loss: str, labels: tuple[int, ...], advice: str) -> None:
+    output = torch.full((4, 3), 1 / 3)
+    with pytest.raises(InputError, match=advice):
+        KerasLoss.of(loss)(output, torch.zeros(labels))

@@ -228,7 +228,8 @@ def check_free_core(
         slots(ray, resources, spare_cpus=1),
         f"{size} workers with {resources} each leave none of the cluster's {total:g} CPUs "
         "free, and Ray computes a ray.data.Dataset with at least one. Use fewer workers, "
-        "or more nodes; workers read Parquet files themselves.",
+        f"more nodes, or on one machine ray.init(num_cpus={size * resources.cpus + 1}); workers "
+        "read Parquet files themselves.",
     )
 
 

@@ -76,7 +76,14 @@ class KerasLoss:
         if output.dtype in (torch.float16, torch.bfloat16):
             output = output.float()  # as Keras does: sums of rows need more digits
         function = self._automatic(output, target) if self.packed is None else self._function
-        return self._counted(function(target, output))
+        try:
+            values = function(target, output)
+        except ValueError as error:  # of Keras's own functions, which compare shapes
+            advice = _advice(function, output, target)
+            if not advice:
+                raise
+            raise InputError(f"{advice} Keras says: {error}") from error
+        return self._counted(values)
 
     def _counted(self, values: torch.Tensor) -> torch.Tensor:
         """The losses, of which some may not count: Keras takes the mean of the others."""
@@ -111,6 +118,28 @@ class KerasLoss:
         if target.dim() < output.dim():
             return _matched(keras.losses.sparse_categorical_crossentropy)
         return _matched(keras.losses.categorical_crossentropy)
+
+
+def _advice(function: Any, output: torch.Tensor, target: torch.Tensor) -> str:
+    """What to do with labels that another cross-entropy wants."""
+    name = getattr(getattr(getattr(function, "__self__", None), "fn", None), "__name__", "")
+    classes, is_number = output.shape[-1], target.dim() < output.dim()
+    if name == "sparse_categorical_crossentropy" and target.shape == output.shape:
+        return (
+            f"The labels have {classes} numbers a row, as if they were one-hot. Use "
+            "categorical_crossentropy, or a label column with the number of the class."
+        )
+    if name.startswith("categorical") and is_number:
+        return (
+            "The labels are numbers of classes. Use sparse_categorical_crossentropy, or give "
+            f"{classes} numbers a row (one-hot)."
+        )
+    if name.startswith("binary") and is_number and classes > 1:
+        return (
+            f"The model has {classes} outputs, and the labels one number a row. Use "
+            'sparse_categorical_crossentropy, or one output: Dense(1, activation="sigmoid").'
+        )
+    return ""
 
 
 def _matched(loss: Any) -> Any:
